@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * @file tpcomm.h
+ * The whole public API of libtpcomm, the tensor-parallel communication runtime of an inference engine.
+ *
+ * Conventions. The communicator comes first and the stream last; counts are in elements, sizes in bytes, times carry their
+ * unit in the name. Every function that can fail returns a status and leaves a text in tpcomm_last_error(). Only
+ * fixed-width types, size_t and pointers cross this interface. A struct that crosses starts with struct_size, which the
+ * caller sets to sizeof; it grows at its end only. 0 means "the default" in every field of a struct that goes in.
+ *
+ * Each function says: Collective (who must call it), Blocks (for how long), Threads (who may call it at once), Fails.
+ */
+#ifndef TPCOMM_H
+#define TPCOMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TPCOMM_API __attribute__((visibility("default")))
+#else
+#define TPCOMM_API
+#endif
+
+#define TPCOMM_VERSION_MAJOR 0
+#define TPCOMM_VERSION_MINOR 1
+#define TPCOMM_VERSION_PATCH 0
+/** major * 10000 + minor * 100 + patch, as tpcomm_version() returns it. */
+#define TPCOMM_VERSION_NUMBER (TPCOMM_VERSION_MAJOR * 10000 + TPCOMM_VERSION_MINOR * 100 + TPCOMM_VERSION_PATCH)
+
+/** The greatest number of ranks in one group. */
+#define TPCOMM_MAX_RANKS 16
+
+/* ---------------------------------------------------------------- status */
+
+/** Result of a call: TPCOMM_OK or one of TPCOMM_ERR_*. Numbers are never reused. */
+typedef int32_t tpcomm_status_t;
+
+enum {
+    TPCOMM_OK = 0,
+    /* The call failed; the communicator is as it was. */
+    TPCOMM_ERR_INVALID_ARG = -1,   /**< an argument is out of its range, or contradicts another */
+    TPCOMM_ERR_INVALID_STATE = -2, /**< not allowed now: after finalize, in a forked child */
+    TPCOMM_ERR_UNSUPPORTED = -3,   /**< this library, build or machine cannot do it */
+    TPCOMM_ERR_NO_MEMORY = -4,     /**< memory or descriptors ran out */
+    TPCOMM_ERR_TOO_SMALL = -5,     /**< the caller's buffer is too small */
+    TPCOMM_ERR_BUSY = -6,          /**< another thread is inside this communicator */
+    TPCOMM_ERR_VERSION = -7,       /**< the caller was compiled against a newer tpcomm.h and uses what it added */
+    TPCOMM_ERR_CONFIG = -8,        /**< a variable, config field or launcher setting is not valid */
+    TPCOMM_ERR_PARSE = -9,         /**< a file is not what it should be; the text names file and place */
+    TPCOMM_ERR_INTERRUPTED = -10,  /**< config.interrupted asked to stop */
+    TPCOMM_ERR_IO = -11,           /**< a file or socket operation failed */
+    /* The communicator was not made, or is broken for good; every rank of the group gets the same. */
+    TPCOMM_ERR_ABORTED = -40,         /**< tpcomm_abort, or a peer destroyed its communicator */
+    TPCOMM_ERR_PEER_DIED = -41,       /**< a process of the group ended */
+    TPCOMM_ERR_MISMATCH = -42,        /**< ranks made different calls */
+    TPCOMM_ERR_TIMEOUT = -43,         /**< ranks did not arrive in time; the text names them */
+    TPCOMM_ERR_BACKEND = -44,         /**< a communication library failed */
+    TPCOMM_ERR_PEER_FAILED = -45,     /**< a rank failed; the text has its reason */
+    TPCOMM_ERR_CONFIG_MISMATCH = -46, /**< ranks are set up differently; the text has both values */
+    TPCOMM_ERR_DUPLICATE_DEVICE = -47,
+    TPCOMM_ERR_NO_TRANSPORT = -48, /**< no way to carry data between the ranks of this group */
+    TPCOMM_ERR_ADDR_IN_USE = -49,  /**< the rendezvous address is taken, or this job already runs */
+    TPCOMM_ERR_AUTH = -50,
+    TPCOMM_ERR_OVERLAP = -51,
+    /* The process. */
+    TPCOMM_ERR_DEVICE = -80
+};
+
+/** Name of a status, such as "TPCOMM_ERR_TIMEOUT". Never NULL; static text. Threads: any. */
+TPCOMM_API const char *tpcomm_status_name(tpcomm_status_t status);
+
+/** What a status means and what to check first, one sentence. Never NULL; static text. Threads: any. */
+TPCOMM_API const char *tpcomm_status_text(tpcomm_status_t status);
+
+/** Detailed text of this thread's last failed call; "" if none has failed. Kept until this thread's next failure. Threads: any. */
+TPCOMM_API const char *tpcomm_last_error(void);
+
+/** Version of the library in use, as TPCOMM_VERSION_NUMBER. Threads: any. */
+TPCOMM_API int32_t tpcomm_version(void);
+
+/* ---------------------------------------------------------------- types */
+
+/** One rank's membership of one group. */
+typedef struct tpcomm tpcomm_t;
+
+/** A CUDA stream; the same type as cudaStream_t. On the cpu device it must be NULL. */
+typedef struct CUstream_st *tpcomm_stream_t;
+
+/** Element type. */
+typedef int32_t tpcomm_dtype_t;
+enum {
+    TPCOMM_F32 = 1,
+    TPCOMM_F16 = 2,
+    TPCOMM_BF16 = 3,
+    TPCOMM_I8 = 4,
+    TPCOMM_U8 = 5,
+    TPCOMM_I32 = 6,
+    TPCOMM_I64 = 7,
+    TPCOMM_U32 = 8,
+    TPCOMM_U64 = 9,
+    TPCOMM_F64 = 10,
+    TPCOMM_F8_E4M3 = 11,
+    TPCOMM_F8_E5M2 = 12
+};
+
+/**
+ * Reduction. The result is one written value, the same on every rank and path (docs/numerics.md): f32, f16 and bf16
+ * accumulate in fp32 in rank order starting from rank 0's value and round once; f64 likewise in f64; integers wrap; AVG
+ * divides the accumulated sum by the number of ranks before rounding; MAX and MIN propagate NaN, max(-0,+0) = +0,
+ * min(-0,+0) = -0. A NaN result is the one canonical NaN (0x7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF) in groups of two and more.
+ * AVG of integers and any reduction of 8-bit floats are TPCOMM_ERR_UNSUPPORTED.
+ */
+typedef int32_t tpcomm_op_t;
+enum { TPCOMM_SUM = 1, TPCOMM_AVG = 2, TPCOMM_MAX = 3, TPCOMM_MIN = 4, TPCOMM_PROD = 5 };
+
+/** Collective operation. */
+typedef int32_t tpcomm_coll_t;
+enum { TPCOMM_ALL_REDUCE = 1, TPCOMM_BARRIER = 2 };
+
+/** How a collective travels. Strings: tpcomm_path_name(). */
+typedef int32_t tpcomm_path_t;
+enum {
+    TPCOMM_PATH_AUTO = 0,
+    TPCOMM_PATH_CPU_ONESHOT = 8, /**< cpu: every rank reads all inputs and reduces them itself */
+    TPCOMM_PATH_CPU_TWOSHOT = 9, /**< cpu: every rank reduces its share, then all read all shares */
+    TPCOMM_PATH_LOCAL = 10       /**< a group of one: a copy */
+};
+
+/** Kind of device a group computes on. */
+typedef int32_t tpcomm_device_kind_t;
+enum { TPCOMM_DEVICE_AUTO = 0, TPCOMM_DEVICE_CUDA = 1, TPCOMM_DEVICE_CPU = 2 };
+
+/** A switch in a struct: 0 is the default. */
+enum { TPCOMM_DEFAULT = 0, TPCOMM_ON = 1, TPCOMM_OFF = 2 };
+
+/** Bytes of one element; 0 for an unknown dtype. Threads: any. */
+TPCOMM_API size_t tpcomm_dtype_size(tpcomm_dtype_t dtype);
+/** Name, such as "bf16"; "?" for an unknown value. Static text. Threads: any. */
+TPCOMM_API const char *tpcomm_dtype_name(tpcomm_dtype_t dtype);
+/** Name, such as "sum"; "?" for an unknown value. Static text. Threads: any. */
+TPCOMM_API const char *tpcomm_op_name(tpcomm_op_t op);
+/** Name, such as "all_reduce"; "?" for an unknown value. Static text. Threads: any. */
+TPCOMM_API const char *tpcomm_coll_name(tpcomm_coll_t coll);
+/** Name, such as "cpu_oneshot"; "?" for an unknown value. Static text. Threads: any. */
+TPCOMM_API const char *tpcomm_path_name(tpcomm_path_t path);
+
+/* ---------------------------------------------------------------- ways in */
+
+/**
+ * Settings of a communicator. Order of precedence: a call's own flag, then the environment (TPCOMM_*, docs/environment.md),
+ * then this struct, then the tuning file, then what is built in. Ranks must agree on every field but interrupted; a field
+ * left 0 takes rank 0's value.
+ */
+typedef struct {
+    uint32_t struct_size;             /**< sizeof(tpcomm_config_t) */
+    tpcomm_device_kind_t device_kind; /**< 0: cuda where every rank can, else cpu */
+    int32_t deterministic;            /**< switch; on: only paths of the one numerical result, at every size */
+    tpcomm_path_t path;               /**< forced path; 0: chosen by size */
+    uint32_t init_timeout_ms;         /**< limit of init; 0: 120000 */
+    uint32_t op_timeout_ms;           /**< limit of each wait in a collective; 0: 300000 */
+    uint64_t workspace_bytes;         /**< limit of memory that peers write; 0: 32 MiB */
+    const char *tuning_file;          /**< tuning JSON, read by rank 0 alone; NULL: none */
+    int32_t (*interrupted)(void *arg); /**< asked every 100 ms in host waits; non-zero ends the wait with ERR_INTERRUPTED; may be NULL */
+    void *interrupted_arg;            /**< handed to interrupted */
+} tpcomm_config_t;
+
+/**
+ * Join the world that a launcher describes: the first complete set of TPCOMM_RANK/SIZE, torchrun, Open MPI, PMI or Slurm
+ * variables (docs/launch.md).
+ * @param config  settings, or NULL for the defaults; not kept.
+ * @param comm    out: this rank's membership of the world; the caller destroys it.
+ * Collective: every rank of the world. Blocks: up to init_timeout_ms. Threads: any.
+ * Fails: CONFIG (no launcher, or contradicting variables), TIMEOUT (naming the missing ranks), ADDR_IN_USE, PEER_FAILED,
+ * CONFIG_MISMATCH, NO_TRANSPORT, UNSUPPORTED, INTERRUPTED.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_init_env(const tpcomm_config_t *config, tpcomm_t **comm);
+
+/** Names a world that is being made; plain bytes, to be sent to every rank by the caller's own means. */
+typedef struct {
+    uint8_t bytes[128];
+} tpcomm_unique_id_t;
+
+/**
+ * Make a name for a new world; called once, in the process that becomes rank 0.
+ * @param id  out.
+ * Collective: no. Blocks: no. Threads: any. Fails: IO, NO_MEMORY.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_unique_id_create(tpcomm_unique_id_t *id);
+
+/**
+ * Join the world named by an id, as ncclCommInitRank.
+ * @param id      made by tpcomm_unique_id_create.
+ * @param rank    0 to size - 1.
+ * @param size    number of ranks, 1 to TPCOMM_MAX_RANKS.
+ * @param config  settings, or NULL; not kept.
+ * @param comm    out; the caller destroys it.
+ * Collective, Blocks, Threads, Fails: as tpcomm_init_env.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_init_rank(const tpcomm_unique_id_t *id, int32_t rank, int32_t size,
+                                            const tpcomm_config_t *config, tpcomm_t **comm);
+
+/**
+ * The caller's own all-gather. Puts bytes from mine of rank r at all + r * bytes on every rank. Called only inside
+ * tpcomm_init_exchange, by its thread.
+ * @return 1 when done; anything else: it failed.
+ */
+typedef int32_t (*tpcomm_exchange_fn)(void *arg, const void *mine, void *all, size_t bytes, uint32_t timeout_ms);
+
+/**
+ * Join a world whose ranks already have an all-gather of their own (MPI, torch.distributed's store, gRPC).
+ * @param exchange  the all-gather; called a small, equal number of times on every rank.
+ * @param arg       handed to exchange.
+ * Collective, Blocks, Threads, Fails: as tpcomm_init_env; BACKEND where exchange failed.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_init_exchange(int32_t rank, int32_t size, tpcomm_exchange_fn exchange, void *arg,
+                                                const tpcomm_config_t *config, tpcomm_t **comm);
+
+/**
+ * Make a world of n ranks that are threads of this process, as ncclCommInitAll. Each communicator is then used by one
+ * thread of its own.
+ * @param n       1 to TPCOMM_MAX_RANKS.
+ * @param config  settings of all ranks, or NULL; not kept.
+ * @param comms   out: n communicators in rank order; the caller destroys each.
+ * Collective: one call makes all ranks. Blocks: up to init_timeout_ms. Threads: any. Fails: as tpcomm_init_env.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_init_local(int32_t n, const tpcomm_config_t *config, tpcomm_t **comms);
+
+/* ---------------------------------------------------------------- ways out */
+
+/**
+ * Agree to end: waits until every rank has called it. Afterwards the only legal calls are introspection and destroy.
+ * Collective: yes. Blocks: up to op_timeout_ms. Threads: one per communicator. Fails: as tpcomm_barrier.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_finalize(tpcomm_t *comm);
+
+/**
+ * Free a communicator; NULL is allowed. Without a finalize before it, peers that still use the group get
+ * TPCOMM_ERR_ABORTED naming this rank.
+ * Collective: no. Blocks: at most 1 s. Threads: nobody else may use comm any more; tpcomm_abort first wakes a thread that
+ * waits inside it. Fails: BUSY if a thread is still inside after 1 s (nothing is freed then).
+ */
+TPCOMM_API tpcomm_status_t tpcomm_destroy(tpcomm_t *comm);
+
+/**
+ * Break the group on all ranks: every wait of every rank ends with TPCOMM_ERR_ABORTED and the reason.
+ * @param reason  text for every rank's error; NULL or "" for none; the first 200 bytes count.
+ * Collective: no. Blocks: no. Threads: any, also beside a call in flight. Fails: INVALID_ARG (comm NULL).
+ */
+TPCOMM_API tpcomm_status_t tpcomm_abort(tpcomm_t *comm, const char *reason);
+
+/** What broke a communicator. */
+typedef struct {
+    uint32_t struct_size;   /**< in: sizeof(tpcomm_error_t) */
+    tpcomm_status_t status; /**< TPCOMM_OK while healthy */
+    int32_t rank;           /**< group rank that saw or caused it first; -1 if none */
+    tpcomm_coll_t coll;     /**< the call it was in on that rank; 0 if none */
+    uint64_t seq;           /**< that call's number on that rank */
+    char text[512];
+} tpcomm_error_t;
+
+/**
+ * Whether the communicator is healthy: TPCOMM_OK or the sticky status that every further call will return. With error NULL it
+ * is a single load.
+ * @param error  out, may be NULL.
+ * Collective: no. Blocks: no. Threads: any.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_async_status(const tpcomm_t *comm, tpcomm_error_t *error);
+
+/* ---------------------------------------------------------------- collectives */
+
+/** One collective call; serves tpcomm_call and tpcomm_explain alike. */
+typedef struct {
+    uint32_t struct_size; /**< sizeof(tpcomm_call_t) */
+    tpcomm_coll_t coll;
+    tpcomm_dtype_t dtype; /**< not looked at by a barrier */
+    tpcomm_op_t op;       /**< not looked at by a barrier */
+    tpcomm_path_t path;   /**< forced path; 0: chosen */
+    uint32_t flags;       /**< must be 0 */
+    const void *in;       /**< count elements on the group's device; may be NULL if count is 0 */
+    void *out;            /**< count elements; out == in is allowed, any other overlap is not */
+    uint64_t count;       /**< elements, equal on all ranks */
+    uint64_t tag;         /**< the engine's step or batch id, for flight records; may differ between ranks */
+} tpcomm_call_t;
+
+/**
+ * Run one collective.
+ * @param call    not kept.
+ * @param stream  must be NULL on the cpu device, where the call returns when the result is there.
+ * Collective: every rank of the group, in the same order. Blocks: cpu device: until the peers arrive, each wait at most
+ * op_timeout_ms. Threads: one per communicator; a second gets BUSY at once.
+ * Fails: INVALID_ARG, UNSUPPORTED, TOO_SMALL (a forced path cannot carry the size), BUSY, INVALID_STATE; MISMATCH, TIMEOUT,
+ * PEER_DIED, ABORTED, PEER_FAILED, INTERRUPTED break the group.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_call(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream);
+
+/** out[i] = op over ranks of in[i], on every rank. Everything else as tpcomm_call. */
+TPCOMM_API tpcomm_status_t tpcomm_all_reduce(tpcomm_t *comm, const void *in, void *out, size_t count,
+                                             tpcomm_dtype_t dtype, tpcomm_op_t op, tpcomm_stream_t stream);
+
+/** Returns when every rank of the group has called it. Everything else as tpcomm_call. */
+TPCOMM_API tpcomm_status_t tpcomm_barrier(tpcomm_t *comm, tpcomm_stream_t stream);
+
+/**
+ * Change the limit of each wait in a collective, from the next wait on.
+ * @param timeout_ms  1 or more; there is no "never".
+ * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeout_ms);
+
+/* ---------------------------------------------------------------- introspection */
+
+/** Where an expectation comes from. */
+enum { TPCOMM_SOURCE_NONE = 0, TPCOMM_SOURCE_MEASURED = 1, TPCOMM_SOURCE_ESTIMATED = 2 };
+
+/** Why not: one path that was not taken. */
+typedef struct {
+    tpcomm_path_t path;
+    char why_not[156];
+} tpcomm_rejected_t;
+
+/** The choice for one call, the same on every rank. */
+typedef struct {
+    uint32_t struct_size; /**< in: sizeof(tpcomm_decision_t) */
+    tpcomm_path_t path;
+    uint64_t bytes_min;   /**< the choice holds for messages from bytes_min ... */
+    uint64_t bytes_max;   /**< ... to bytes_max, both included */
+    int64_t expected_ns;  /**< expected time of the call; -1: not known */
+    int32_t source;       /**< TPCOMM_SOURCE_* of the row that decided */
+    int32_t rejected_count;
+    char reason[256];
+    tpcomm_rejected_t rejected[8];
+} tpcomm_decision_t;
+
+/**
+ * Say which path a call would take and why; runs nothing.
+ * @param call  pointers in it are not looked at.
+ * @param decision  out.
+ * Collective: no. Blocks: no. Threads: any. Fails: as tpcomm_call where the call itself is refused.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_explain(const tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_decision_t *decision);
+
+/**
+ * The same as a text of several lines: the call, the path, the reason, each rejected path.
+ * @param text  out, bytes long, always terminated.
+ * Fails: TOO_SMALL if the text was cut.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *call, char *text, size_t bytes);
+
+/** Facts about a communicator. */
+typedef struct {
+    uint32_t struct_size; /**< in: sizeof(tpcomm_info_t) */
+    int32_t rank;
+    int32_t size;
+    tpcomm_device_kind_t device_kind;
+    uint64_t workspace_bytes;   /**< memory of the group that peers write, this rank's part */
+    uint32_t op_timeout_ms;     /**< in force now */
+    uint32_t init_us;           /**< how long init took */
+    int32_t deterministic;      /**< TPCOMM_ON or TPCOMM_OFF */
+    int32_t reserved;
+    char topology[32];          /**< cpu, ... (docs/architecture.md) */
+    char name[64];              /**< of the group: "world" */
+    char launcher[192];         /**< how the ranks met, with the variables used */
+    char paths[256];            /**< paths that can be taken, then those that cannot, each with its reason */
+    char tuning[256];           /**< where the tuning table comes from */
+    char cpu_kernels[64];       /**< instruction set of the reduction kernels */
+} tpcomm_info_t;
+
+/** Describe the communicator. @param info out. Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG, VERSION. */
+TPCOMM_API tpcomm_status_t tpcomm_comm_info(const tpcomm_t *comm, tpcomm_info_t *info);
+
+/** Facts about one rank of the group. */
+typedef struct {
+    uint32_t struct_size; /**< in: sizeof(tpcomm_rank_info_t) */
+    int32_t rank;
+    int32_t pid;
+    int32_t same_process;    /**< 1: a thread of this process */
+    uint64_t seq;            /**< its last call begun */
+    uint64_t times_last;     /**< calls in which it was the last to arrive, as seen by this rank */
+    char host[64];           /**< host identity */
+} tpcomm_rank_info_t;
+
+/** Describe a rank. @param rank group rank. @param info out. Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG. */
+TPCOMM_API tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank_info_t *info);
+
+/** What one path carried so far, from the counters of the path itself. */
+typedef struct {
+    uint32_t struct_size; /**< in: sizeof(tpcomm_stats_t) */
+    tpcomm_path_t path;
+    uint64_t calls;      /**< completed */
+    uint64_t bytes;      /**< message bytes of those calls */
+    uint64_t wire_bytes; /**< bytes this rank wrote for its peers */
+    uint64_t wait_ns;    /**< time spent waiting for peers */
+    uint64_t skew_ns;    /**< sum over calls of last arrival minus first arrival */
+} tpcomm_stats_t;
+
+/**
+ * Statistics by path.
+ * @param index  0, 1, ... ; one entry per path the group can take.
+ * Collective: no. Blocks: no. Threads: any; a call in flight may be half counted. Fails: INVALID_ARG (index past the last).
+ */
+TPCOMM_API tpcomm_status_t tpcomm_stats(const tpcomm_t *comm, int32_t index, tpcomm_stats_t *stats);
+
+/* ---------------------------------------------------------------- log */
+
+enum { TPCOMM_LOG_NONE = 0, TPCOMM_LOG_ERROR = 1, TPCOMM_LOG_WARN = 2, TPCOMM_LOG_INFO = 3, TPCOMM_LOG_DEBUG = 4 };
+
+/** Receives one line without its line end; called by any thread, with no lock held. */
+typedef void (*tpcomm_log_fn)(void *arg, int32_t level, const char *subsystem, const char *line);
+
+/**
+ * Set where log lines go, for the whole process. After it returns the former function never runs again.
+ * @param fn     NULL: stderr (or TPCOMM_LOG_FILE).
+ * @param level  most detailed level wanted; the environment's TPCOMM_LOG wins over it.
+ * Collective: no. Blocks: until running calls of the former function have returned. Threads: any, but not from inside fn.
+ * Fails: INVALID_ARG (level), INVALID_STATE (called from inside fn).
+ */
+TPCOMM_API tpcomm_status_t tpcomm_log_set(tpcomm_log_fn fn, void *arg, int32_t level);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

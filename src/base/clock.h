@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** Monotonic time, and the deadline that every wait carries. */
+#ifndef TPC_BASE_CLOCK_H
+#define TPC_BASE_CLOCK_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+
+/** Nanoseconds of CLOCK_MONOTONIC: comparable between the processes of one host. */
+uint64_t tpc_clock_ns(void);
+
+/** When a wait must end, and who may end it sooner. */
+typedef struct {
+    uint64_t at_ns;              /**< by tpc_clock_ns */
+    uint64_t start_ns;           /**< when the deadline was made: for "after N ms" in texts */
+    int32_t (*interrupted)(void *arg); /**< may be NULL; asked at least every 100 ms by the waiting thread */
+    void *interrupted_arg;
+} tpc_deadline_t;
+
+/** A deadline timeout_ms from now. */
+tpc_deadline_t tpc_deadline_in(uint64_t timeout_ms, int32_t (*interrupted)(void *), void *arg);
+
+/** Milliseconds left, rounded up; 0 when over. */
+uint64_t tpc_deadline_left_ms(const tpc_deadline_t *deadline);
+
+/** Milliseconds since the deadline was made. */
+uint64_t tpc_deadline_elapsed_ms(const tpc_deadline_t *deadline);
+
+/**
+ * Wait until fd has one of the poll(2) events (or an error or hang-up, which also counts as ready). EINTR goes on with what
+ * is left. Returns OK when ready, TIMEOUT (no text recorded: the caller knows who was waited for), INTERRUPTED (text recorded).
+ */
+tpcomm_status_t tpc_deadline_poll(const tpc_deadline_t *deadline, int fd, short events);
+
+/** Sleep for ms or to the deadline, in slices that ask interrupted. OK when slept, else as tpc_deadline_poll. */
+tpcomm_status_t tpc_deadline_sleep(const tpc_deadline_t *deadline, uint32_t ms);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * The one table of TPCOMM_ variables, and the only file that calls getenv or reads environ.
+ *
+ * A row: X(ID, "NAME" without TPCOMM_, kind, scope, default, minimum, maximum, unit, allowed words, help)
+ *   kind   BOOL  1/0, true/false, on/off, yes/no, any case, blanks around it ignored
+ *          U64   decimal digits only; minimum and maximum inclusive
+ *          WORD  one of the allowed words ("a|b|c")
+ *          TEXT  anything
+ *   scope  SHARED  must agree on all ranks: a rank where it is unset takes rank 0's value; anything else is CONFIG_MISMATCH
+ *          LOCAL   each rank's own (log, dump, library paths)
+ *          RANK    says who this rank is and how ranks meet; read by bootstrap/rank_env.c
+ * An empty value counts as unset. docs/environment.md is generated from this table (tools/gen_environment_doc.py checks it).
+ */
+#ifndef TPC_BASE_ENV_H
+#define TPC_BASE_ENV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tpcomm.h"
+
+/* clang-format off */
+#define TPC_ENV_LIST(X)                                                                                                                                     \
+    X(RANK,            "RANK",            U64,  RANK,   "",       0, 65535,       "",      "", "this process's rank, 0 to SIZE - 1")                          \
+    X(SIZE,            "SIZE",            U64,  RANK,   "",       1, 65536,       "",      "", "number of ranks")                                             \
+    X(LOCAL_RANK,      "LOCAL_RANK",      U64,  RANK,   "",       0, 65535,       "",      "", "rank within this host")                                       \
+    X(LOCAL_SIZE,      "LOCAL_SIZE",      U64,  RANK,   "",       1, 65536,       "",      "", "number of ranks on this host; default: SIZE")                 \
+    X(ROOT,            "ROOT",            TEXT, RANK,   "",       0, 0,           "",      "", "host:port where rank 0 listens; needed across hosts")         \
+    X(JOB_ID,          "JOB_ID",          TEXT, RANK,   "",       0, 0,           "",      "", "tells jobs of one user on one host apart")                    \
+    X(BIND,            "BIND",            TEXT, RANK,   "",       0, 0,           "",      "", "address rank 0 listens on; default: all")                     \
+    X(HOST_ID,         "HOST_ID",         TEXT, RANK,   "",       0, 0,           "",      "", "host identity; default: boot id and network namespace")       \
+    X(DEVICE,          "DEVICE",          WORD, SHARED, "auto",   0, 0,           "",      "auto|cuda|cpu", "kind of device")                                \
+    X(WORKSPACE_BYTES, "WORKSPACE_BYTES", U64,  SHARED, "33554432", 65536, 1099511627776, "bytes", "", "limit of memory per rank that peers write")           \
+    X(PATH,            "PATH",            WORD, SHARED, "auto",   0, 0,           "",      "auto|cpu_oneshot|cpu_twoshot|local", "forced path of all_reduce")  \
+    X(DETERMINISTIC,   "DETERMINISTIC",   BOOL, SHARED, "0",      0, 1,           "",      "", "only paths of the one numerical result")                      \
+    X(TUNING_FILE,     "TUNING_FILE",     TEXT, SHARED, "",       0, 0,           "",      "", "tuning JSON, read by rank 0 alone")                           \
+    X(INIT_TIMEOUT_MS, "INIT_TIMEOUT_MS", U64,  SHARED, "120000", 1, 86400000,    "ms",    "", "limit of init")                                               \
+    X(OP_TIMEOUT_MS,   "OP_TIMEOUT_MS",   U64,  SHARED, "300000", 1, 86400000,    "ms",    "", "limit of each wait in a collective")                          \
+    X(CJSON_PATH,      "CJSON_PATH",      TEXT, LOCAL,  "",       0, 0,           "",      "", "the cJSON library to load")                                   \
+    X(LOG,             "LOG",             WORD, LOCAL,  "warn",   0, 0,           "",      "none|error|warn|info|debug", "log level")                         \
+    X(LOG_SUBSYS,      "LOG_SUBSYS",      TEXT, LOCAL,  "",       0, 0,           "",      "", "only these subsystems, comma-separated")                      \
+    X(LOG_FILE,        "LOG_FILE",        TEXT, LOCAL,  "",       0, 0,           "",      "", "log file instead of stderr; %h host, %p pid, %r rank")
+/* clang-format on */
+
+typedef enum {
+#define TPC_ENV_ID(id, ...) TPC_ENV_##id,
+    TPC_ENV_LIST(TPC_ENV_ID)
+#undef TPC_ENV_ID
+        TPC_ENV_COUNT
+} tpc_env_id_t;
+
+typedef enum { TPC_ENV_KIND_BOOL, TPC_ENV_KIND_U64, TPC_ENV_KIND_WORD, TPC_ENV_KIND_TEXT } tpc_env_kind_t;
+typedef enum { TPC_ENV_SCOPE_SHARED, TPC_ENV_SCOPE_LOCAL, TPC_ENV_SCOPE_RANK } tpc_env_scope_t;
+
+typedef struct {
+    const char *name; /**< with TPCOMM_ */
+    tpc_env_kind_t kind;
+    tpc_env_scope_t scope;
+    const char *default_text;
+    uint64_t minimum, maximum;
+    const char *unit, *allowed, *help;
+} tpc_env_row_t;
+
+extern const tpc_env_row_t tpc_env_table[TPC_ENV_COUNT];
+
+#define TPC_ENV_TEXT_BYTES 512
+
+/** One variable's value, checked against its row. */
+typedef struct {
+    bool set;                      /**< false: unset or empty; then the default stands in u64 and text */
+    uint64_t u64;                  /**< BOOL (0 or 1), U64; WORD: index into the allowed words */
+    char text[TPC_ENV_TEXT_BYTES]; /**< the value in its canonical spelling: words in lower case, numbers without blanks */
+} tpc_env_value_t;
+
+/** All variables at one moment. */
+typedef struct {
+    tpc_env_value_t value[TPC_ENV_COUNT];
+} tpc_env_t;
+
+/**
+ * Read and check every variable. Fails: CONFIG, naming the variable, its value and what is allowed. Unknown TPCOMM_ names are
+ * logged as a warning with the nearest known name, once per name and process. (TPCOMM_BENCH_* and TPCOMM_TEST_* are not ours.)
+ */
+tpcomm_status_t tpc_env_read(tpc_env_t *env_p);
+
+/** Check one text against a row, as if it were the variable's value. Fails: CONFIG. */
+tpcomm_status_t tpc_env_parse(tpc_env_id_t id, const char *text, tpc_env_value_t *value_p);
+
+/** A variable of somebody else (a launcher's); NULL if unset or empty. */
+const char *tpc_env_foreign(const char *name);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** Names, sizes and texts of the public sets (status, dtype, op, coll, path): one X-macro list each, so they cannot drift. */
+#ifndef TPC_BASE_STATUS_H
+#define TPC_BASE_STATUS_H
+
+#include <stdbool.h>
+
+#include "tpcomm.h"
+
+/** X(public constant, name, bytes of one element, is it a float type) */
+#define TPC_DTYPE_LIST(X)                                                                                              \
+    X(TPCOMM_F32, "f32", 4, 1)                                                                                         \
+    X(TPCOMM_F16, "f16", 2, 1)                                                                                         \
+    X(TPCOMM_BF16, "bf16", 2, 1)                                                                                       \
+    X(TPCOMM_I8, "i8", 1, 0)                                                                                           \
+    X(TPCOMM_U8, "u8", 1, 0)                                                                                           \
+    X(TPCOMM_I32, "i32", 4, 0)                                                                                         \
+    X(TPCOMM_I64, "i64", 8, 0)                                                                                         \
+    X(TPCOMM_U32, "u32", 4, 0)                                                                                         \
+    X(TPCOMM_U64, "u64", 8, 0)                                                                                         \
+    X(TPCOMM_F64, "f64", 8, 1)                                                                                         \
+    X(TPCOMM_F8_E4M3, "f8_e4m3", 1, 1)                                                                                 \
+    X(TPCOMM_F8_E5M2, "f8_e5m2", 1, 1)
+
+/** X(public constant, name) */
+#define TPC_OP_LIST(X)                                                                                                 \
+    X(TPCOMM_SUM, "sum")                                                                                               \
+    X(TPCOMM_AVG, "avg")                                                                                               \
+    X(TPCOMM_MAX, "max")                                                                                               \
+    X(TPCOMM_MIN, "min")                                                                                               \
+    X(TPCOMM_PROD, "prod")
+
+/** X(public constant, name) */
+#define TPC_COLL_LIST(X)                                                                                               \
+    X(TPCOMM_ALL_REDUCE, "all_reduce")                                                                                 \
+    X(TPCOMM_BARRIER, "barrier")
+
+/** X(public constant, name) */
+#define TPC_PATH_LIST(X)                                                                                               \
+    X(TPCOMM_PATH_AUTO, "auto")                                                                                        \
+    X(TPCOMM_PATH_CPU_ONESHOT, "cpu_oneshot")                                                                          \
+    X(TPCOMM_PATH_CPU_TWOSHOT, "cpu_twoshot")                                                                          \
+    X(TPCOMM_PATH_LOCAL, "local")
+
+/** One more than the greatest path constant: the size of arrays indexed by path. */
+#define TPC_PATH_END 11
+
+/** Look a name up; false if there is none such. Case matters. */
+bool tpc_dtype_parse(const char *name, tpcomm_dtype_t *dtype_p);
+bool tpc_op_parse(const char *name, tpcomm_op_t *op_p);
+bool tpc_coll_parse(const char *name, tpcomm_coll_t *coll_p);
+bool tpc_path_parse(const char *name, tpcomm_path_t *path_p);
+
+bool tpc_dtype_is_float(tpcomm_dtype_t dtype);
+
+/** Whether DESIGN's numbers contract defines op for dtype (docs/numerics.md): the one place that knows it. */
+bool tpc_reduction_defined(tpcomm_dtype_t dtype, tpcomm_op_t op);
+
+#endif
