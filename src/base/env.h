@@ -84,6 +84,9 @@ typedef struct {
  */
 tpcomm_status_t tpc_env_read(tpc_env_t *env_p);
 
+/** Read and check one variable. Fails: CONFIG. */
+tpcomm_status_t tpc_env_get(tpc_env_id_t id, tpc_env_value_t *value_p);
+
 /** Check one text against a row, as if it were the variable's value. Fails: CONFIG. */
 tpcomm_status_t tpc_env_parse(tpc_env_id_t id, const char *text, tpc_env_value_t *value_p);
 
