@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * JSON, strict: cJSON (loaded at run time) parses and prints, this file checks what it lets through. UTF-8 without a byte-order
- * mark or NUL, RFC 8259 grammar, no duplicate keys, at most 64 levels deep and TPC_JSON_MAX_BYTES long, the same in every
- * locale. Integers are exact or refused. Every error is PARSE and names the file and line:column, or the file and the key's
+ * mark or NUL (nor \u0000), RFC 8259 grammar, no duplicate keys, at most 64 levels deep, TPC_JSON_MAX_BYTES long and 2^21 values,
+ * numbers of at most 63 characters, the same in every locale. Integers are exact or refused. Every error is PARSE and names the file and line:column, or the file and the key's
  * path ("rows[3].bytes_max") with the value.
  */
 #ifndef TPC_BASE_JSON_H
