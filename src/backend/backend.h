@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * A backend carries collectives over one kind of transport, by one or more paths. Dispatch and the coordinator see this
+ * interface alone. A backend is one `const` table at the end of its file with every slot filled, so nobody tests for
+ * NULL.
+ */
+#ifndef TPC_BACKEND_H
+#define TPC_BACKEND_H
+
+#include "base/status.h"
+#include "health/flight.h"
+#include "health/signal.h"
+#include "peer_mem/workspace.h"
+#include "topology/topology.h"
+
+/** Facts about a group that all its ranks hold equal (compared at group making): the only input of a choice beside the
+ * call. */
+typedef struct {
+    int32_t size;
+    tpcomm_device_kind_t device_kind;
+    tpc_topology_t topology;
+    bool deterministic;
+    tpcomm_path_t forced_path; /**< 0: none */
+    uint64_t workspace_bytes;  /**< limit per rank */
+} tpc_agreed_t;
+
+/** What a choice may look at of a call. */
+typedef struct {
+    tpcomm_coll_t coll;
+    tpcomm_dtype_t dtype;
+    tpcomm_op_t op;
+    uint64_t bytes;
+    bool capturing;
+} tpc_call_key_t;
+
+/** What a backend is given when a group is made. Lives as long as the backend's state. */
+typedef struct {
+    tpc_agreed_t agreed;
+    int32_t rank;
+    tpc_workspace_t *workspace; /**< workspace->data: the bytes the backend asked for */
+    const tpc_wait_t *wait;
+    tpc_failure_t *failure;
+} tpc_backend_group_t;
+
+/** One call, checked and decided. */
+typedef struct {
+    const tpcomm_call_t *call;
+    tpcomm_path_t path;
+    uint64_t bytes;
+    const tpc_flight_record_t *record; /**< for texts, and for peers to compare with */
+    tpcomm_stream_t stream;
+} tpc_request_t;
+
+/** What a call cost, from the path itself. */
+typedef struct {
+    uint64_t wire_bytes; /**< written for peers */
+    uint64_t wait_ns;    /**< waiting for peers */
+    uint64_t skew_ns;    /**< last arrival minus first */
+    int32_t last_rank;   /**< who arrived last; -1: not known */
+} tpc_outcome_t;
+
+typedef struct {
+    const char *name;
+    const tpcomm_path_t *paths; /**< those it has, 0 at the end */
+    /** NULL where the path can carry such calls in such a group, else why not (static text). Pure. */
+    const char *(*why_not)(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key);
+    /** Bytes of workspace->data it wants in such a group. Pure. Fails: TOO_SMALL where the limit leaves too little. */
+    tpcomm_status_t (*workspace_bytes)(const tpc_agreed_t *agreed, size_t *bytes_p);
+    tpcomm_status_t (*create)(const tpc_backend_group_t *group, void **state_p);
+    void (*destroy)(void *state);
+    /** Wake every rank that sleeps in a wait of this group. Any thread. */
+    void (*wake)(void *state);
+    /** Last call that a rank is known to have begun. Any thread. */
+    uint64_t (*rank_seq)(void *state, int32_t rank);
+    tpcomm_status_t (*run)(void *state, const tpc_request_t *request, tpc_outcome_t *outcome_p);
+} tpc_backend_t;
+
+#endif

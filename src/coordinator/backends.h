@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TPC_COORDINATOR_BACKENDS_H
+#define TPC_COORDINATOR_BACKENDS_H
+
+#include "backend/backend.h"
+
+/** Every backend of this build, in order of preference where the table has no row; NULL at the end. */
+extern const tpc_backend_t *const tpc_backends[];
+
+#endif

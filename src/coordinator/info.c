@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a communicator says of itself. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "coordinator/abi.h"
+#include "coordinator/comm.h"
+#include "cpu_backend/reduce.h"
+
+/* "can: a, b; cannot: c (why)", for an all_reduce of f32. */
+static void describe_paths(const tpcomm_t *comm, char *text, size_t bytes) {
+    tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
+    size_t used = 0;
+    for (int cannot = 0; cannot < 2; cannot++) {
+        bool first = true;
+        for (const tpcomm_path_t *path = comm->backend->paths; *path != 0 && used < bytes; path++) {
+            const char *why = comm->backend->why_not(&comm->agreed, *path, &key);
+            if ((why != NULL) != (cannot != 0)) continue;
+            const char *lead = !first ? ", " : cannot ? "; not " : "";
+            int wrote = snprintf(text + used, bytes - used, "%s%s%s%s%s", lead, tpcomm_path_name(*path),
+                                 why ? " (" : "", why ? why : "", why ? ")" : "");
+            used += wrote > 0 ? (size_t)wrote : 0;
+            first = false;
+        }
+    }
+}
+
+tpcomm_status_t tpcomm_comm_info(const tpcomm_t *comm, tpcomm_info_t *info) {
+    if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    tpcomm_info_t known = {.rank = comm->rank,
+                           .size = comm->size,
+                           .device_kind = comm->agreed.device_kind,
+                           .workspace_bytes = comm->workspace.bytes / (uint64_t)comm->size,
+                           .op_timeout_ms = atomic_load(&comm->workspace.header->op_timeout_ms),
+                           .init_us = comm->init_us,
+                           .deterministic = comm->agreed.deterministic ? TPCOMM_ON : TPCOMM_OFF};
+    snprintf(known.topology, sizeof known.topology, "%s", tpc_topology_name(comm->agreed.topology));
+    snprintf(known.name, sizeof known.name, "%s", comm->name);
+    snprintf(known.launcher, sizeof known.launcher, "%s", tpc_bootstrap_text(comm->bootstrap));
+    describe_paths(comm, known.paths, sizeof known.paths);
+    snprintf(known.tuning, sizeof known.tuning, "%s", comm->tuning_origin);
+    snprintf(known.cpu_kernels, sizeof known.cpu_kernels, "%s", tpc_reduce_isa());
+    return tpc_struct_out("tpcomm_info", &known, sizeof known, info);
+}
+
+tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank_info_t *info) {
+    if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    if (rank < 0 || rank >= comm->size)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "rank is %d; this group has 0 to %d", rank, comm->size - 1);
+    const tpc_member_t *member = tpc_bootstrap_member(comm->bootstrap, comm->ranks[rank]);
+    tpcomm_rank_info_t known = {.rank = rank,
+                                .pid = member->pid,
+                                .same_process = member->same_process,
+                                .seq = rank == comm->rank ? comm->flight.seq
+                                                          : comm->backend->rank_seq(comm->backend_state, rank),
+                                .times_last = comm->times_last[rank]};
+    snprintf(known.host, sizeof known.host, "%s", member->host_id);
+    return tpc_struct_out("tpcomm_rank_info", &known, sizeof known, info);
+}
+
+tpcomm_status_t tpcomm_stats(const tpcomm_t *comm, int32_t index, tpcomm_stats_t *stats) {
+    if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    int32_t count = 0;
+    for (const tpcomm_path_t *path = comm->backend->paths; *path != 0; path++) {
+        if (count++ != index) continue;
+        const tpc_counters_t *counters = &comm->counters[*path];
+        tpcomm_stats_t known = {.path = *path,
+                                .calls = atomic_load_explicit(&counters->calls, memory_order_relaxed),
+                                .bytes = atomic_load_explicit(&counters->bytes, memory_order_relaxed),
+                                .wire_bytes = atomic_load_explicit(&counters->wire_bytes, memory_order_relaxed),
+                                .wait_ns = atomic_load_explicit(&counters->wait_ns, memory_order_relaxed),
+                                .skew_ns = atomic_load_explicit(&counters->skew_ns, memory_order_relaxed)};
+        return tpc_struct_out("tpcomm_stats", &known, sizeof known, stats);
+    }
+    return tpc_error(TPCOMM_ERR_INVALID_ARG, "index is %d; this group has %d paths", index, count);
+}

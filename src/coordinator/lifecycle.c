@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ways out, and what is in force while a communicator lives. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "coordinator/abi.h"
+#include "coordinator/comm.h"
+
+#define DESTROY_WAIT_MS 1000u
+
+tpcomm_status_t tpc_comm_failed(const tpcomm_t *comm) {
+    tpc_failure_place_t place;
+    char text[512];
+    tpcomm_status_t status = tpc_failure_read(&comm->failure, &place, text, sizeof text);
+    return tpc_error(status, "group '%s' (%d ranks) is broken: %s", comm->name, comm->size, text);
+}
+
+tpcomm_status_t tpc_comm_check(const tpcomm_t *comm) {
+    if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    if (comm->fork_generation != tpc_fork_generation())
+        return tpc_error(TPCOMM_ERR_INVALID_STATE,
+                         "group '%s': this process is a fork of the one that joined it; "
+                         "call an init function here to make a communicator of its own",
+                         comm->name);
+    if (atomic_load_explicit(&comm->finalized, memory_order_relaxed) != 0)
+        return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s' is finalized", comm->name);
+    if (tpc_failure_status(&comm->failure) != TPCOMM_OK) return tpc_comm_failed(comm);
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t tpc_comm_enter(tpcomm_t *comm) {
+    if (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire) == 0) return TPCOMM_OK;
+    return tpc_error(
+        TPCOMM_ERR_BUSY,
+        "group '%s': another thread is inside this communicator; one thread at a time, in one order on all ranks",
+        comm->name);
+}
+
+void tpc_comm_leave(tpcomm_t *comm) {
+    atomic_store_explicit(&comm->busy, 0, memory_order_release);
+}
+
+tpcomm_status_t tpcomm_finalize(tpcomm_t *comm) {
+    tpcomm_status_t status = tpc_comm_check(comm);
+    if (status == TPCOMM_OK) status = tpc_comm_enter(comm);
+    if (status != TPCOMM_OK) return status;
+    tpcomm_call_t barrier = {.struct_size = sizeof barrier, .coll = TPCOMM_BARRIER};
+    status = tpc_comm_run(comm, &barrier, NULL);
+    if (status == TPCOMM_OK) {
+        atomic_store(&comm->failure.slots[comm->rank].left, 1);
+        atomic_store(&comm->finalized, 1);
+    }
+    tpc_comm_leave(comm);
+    return status;
+}
+
+tpcomm_status_t tpcomm_destroy(tpcomm_t *comm) {
+    if (comm == NULL) return TPCOMM_OK;
+    /* A forked child frees its own copy; the group, the watchdog and the links are its parent's. */
+    bool mine = comm->fork_generation == tpc_fork_generation();
+    if (mine && atomic_load(&comm->finalized) == 0 && comm->size > 1) {
+        char text[96];
+        snprintf(text, sizeof text, "rank %d destroyed its communicator without finalizing", comm->rank);
+        tpc_failure_place_t place = {.rank = comm->rank, .seq = comm->flight.seq};
+        tpc_failure_raise(&comm->failure, TPCOMM_ERR_ABORTED, place, text);
+        atomic_store(&comm->failure.slots[comm->rank].left, 1);
+    }
+    if (mine) {
+        tpc_deadline_t deadline = tpc_deadline_in(DESTROY_WAIT_MS, NULL, NULL);
+        while (atomic_load(&comm->busy) != 0) {
+            if (tpc_deadline_left_ms(&deadline) == 0)
+                return tpc_error(TPCOMM_ERR_BUSY, "group '%s': a thread is still inside after %u ms; nothing was freed",
+                                 comm->name, DESTROY_WAIT_MS);
+            tpc_deadline_sleep(&deadline, 1);
+        }
+    }
+    tpc_comm_free(comm);
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t tpcomm_abort(tpcomm_t *comm, const char *reason) {
+    if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    if (comm->fork_generation != tpc_fork_generation())
+        return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s' belongs to the process this one was forked from",
+                         comm->name);
+    char text[320];
+    bool given = reason != NULL && reason[0] != '\0';
+    snprintf(text, sizeof text, "tpcomm_abort by rank %d%s%.200s", comm->rank, given ? ": " : "", given ? reason : "");
+    tpc_failure_place_t place = {.rank = comm->rank};
+    tpc_failure_raise(&comm->failure, TPCOMM_ERR_ABORTED, place, text);
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t tpcomm_async_status(const tpcomm_t *comm, tpcomm_error_t *error) {
+    if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    if (error == NULL) return tpc_failure_status(&comm->failure);
+    tpcomm_error_t known = {.rank = -1};
+    tpc_failure_place_t place;
+    known.status = tpc_failure_read(&comm->failure, &place, known.text, sizeof known.text);
+    known.rank = place.rank;
+    known.coll = place.coll;
+    known.seq = place.seq;
+    tpcomm_status_t status = tpc_struct_out("tpcomm_error", &known, sizeof known, error);
+    return status != TPCOMM_OK ? status : known.status;
+}
+
+tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeout_ms) {
+    if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    const tpc_env_row_t *row = &tpc_env_table[TPC_ENV_OP_TIMEOUT_MS];
+    if (timeout_ms < row->minimum || timeout_ms > row->maximum)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "timeout_ms is %u; allowed are %llu to %llu", timeout_ms,
+                         (unsigned long long)row->minimum, (unsigned long long)row->maximum);
+    atomic_store(&comm->workspace.header->op_timeout_ms, timeout_ms);
+    return TPCOMM_OK;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** Collectives between processes or threads of one host through shared memory: paths cpu_oneshot, cpu_twoshot, local.
+ */
+#ifndef TPC_CPU_BACKEND_H
+#define TPC_CPU_BACKEND_H
+
+#include "backend/backend.h"
+
+extern const tpc_backend_t tpc_cpu_backend;
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dispatch/dispatch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define COLL_END  (TPCOMM_BARRIER + 1)
+#define DTYPE_END (TPCOMM_F8_E5M2 + 1)
+
+/* Messages from the end of the range before to bytes_max, both included, take this path by this row. */
+typedef struct {
+    uint64_t bytes_max;
+    tpcomm_path_t path;
+    const tpc_row_t *row;
+} range_t;
+
+typedef struct {
+    range_t *ranges; /* ascending; the last ends at UINT64_MAX; NULL: no path carries such calls */
+    size_t count;
+} ranges_t;
+
+struct tpc_dispatch {
+    tpc_agreed_t agreed;
+    const tpc_backend_t *const *backends;
+    tpc_choice_t of_path[TPC_PATH_END]; /* backend NULL: no such path in this group */
+    tpc_table_t *table;
+    ranges_t ranges[COLL_END][DTYPE_END][2]; /* a barrier has dtype 0; the last index: capturing */
+};
+
+static const tpc_backend_t *backend_of(const tpc_dispatch_t *dispatch, tpcomm_path_t path) {
+    return path > 0 && path < TPC_PATH_END ? dispatch->of_path[path].backend : NULL;
+}
+
+static const char *hard_limit(const tpc_dispatch_t *dispatch, tpcomm_path_t path, const tpc_call_key_t *key) {
+    const tpc_backend_t *backend = backend_of(dispatch, path);
+    return backend == NULL ? "this library or group has no such path" : backend->why_not(&dispatch->agreed, path, key);
+}
+
+/* ------------------------------------------------------------------ rows to ranges */
+
+/* The group size whose built-in rows serve this group: its own; else the greatest smaller one listed, else the
+ * smallest. */
+static int32_t builtin_size(const tpc_table_t *table, const tpc_agreed_t *agreed, tpcomm_coll_t coll) {
+    int32_t below = 0, smallest = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        const tpc_row_t *row = &table->rows[i];
+        if (!row->built_in || row->coll != coll || row->topology != (int32_t)agreed->topology) continue;
+        if (row->size <= agreed->size && row->size > below) below = row->size;
+        if (smallest == 0 || row->size < smallest) smallest = row->size;
+    }
+    return below > 0 ? below : smallest;
+}
+
+static bool row_applies(const tpc_row_t *row, const tpc_agreed_t *agreed, int32_t builtin, const tpc_call_key_t *key) {
+    if (row->coll != key->coll || row->topology != (int32_t)agreed->topology) return false;
+    if (row->size != (row->built_in ? builtin : agreed->size)) return false;
+    if (row->dtype != 0 && row->dtype != key->dtype) return false;
+    return row->capturing == 0 || row->capturing == (key->capturing ? TPCOMM_ON : TPCOMM_OFF);
+}
+
+/* First row that covers key->bytes and whose path can carry the call. */
+static const tpc_row_t *first_row(const tpc_dispatch_t *dispatch, int32_t builtin, const tpc_call_key_t *key) {
+    for (size_t i = 0; i < dispatch->table->count; i++) {
+        const tpc_row_t *row = &dispatch->table->rows[i];
+        if (key->bytes < row->bytes_min || key->bytes > row->bytes_max) continue;
+        if (row_applies(row, &dispatch->agreed, builtin, key) && hard_limit(dispatch, row->path, key) == NULL)
+            return row;
+    }
+    return NULL;
+}
+
+static int by_value(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* A path that the table has no row for: the first that can carry the call at all. */
+static tpcomm_path_t default_path(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
+    for (const tpc_backend_t *const *backend = dispatch->backends; *backend != NULL; backend++)
+        for (const tpcomm_path_t *path = (*backend)->paths; *path != 0; path++)
+            if (hard_limit(dispatch, *path, key) == NULL) return *path;
+    return 0;
+}
+
+/* Every place where the answer can change, in order; returns their number. */
+static size_t collect_starts(const tpc_table_t *table, uint64_t *starts) {
+    size_t count = 0;
+    starts[count++] = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        starts[count++] = table->rows[i].bytes_min;
+        if (table->rows[i].bytes_max != UINT64_MAX) starts[count++] = table->rows[i].bytes_max + 1;
+    }
+    qsort(starts, count, sizeof *starts, by_value);
+    return count;
+}
+
+static tpcomm_status_t build_ranges(tpc_dispatch_t *dispatch, tpc_call_key_t key, const uint64_t *starts,
+                                    size_t start_count, ranges_t *ranges_p) {
+    int32_t builtin = builtin_size(dispatch->table, &dispatch->agreed, key.coll);
+    ranges_t ranges = {.ranges = malloc(start_count * sizeof *ranges.ranges)};
+    if (ranges.ranges == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < start_count; i++) {
+        key.bytes = starts[i];
+        const tpc_row_t *row = first_row(dispatch, builtin, &key);
+        tpcomm_path_t path = row != NULL ? row->path : default_path(dispatch, &key);
+        range_t *last = ranges.count > 0 ? &ranges.ranges[ranges.count - 1] : NULL;
+        if (last != NULL && last->path == path && last->row == row) continue;
+        if (last != NULL) last->bytes_max = starts[i] - 1;
+        ranges.ranges[ranges.count++] = (range_t){.bytes_max = UINT64_MAX, .path = path, .row = row};
+    }
+    *ranges_p = ranges;
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t tpc_dispatch_new(const tpc_agreed_t *agreed, const tpc_table_t *table,
+                                 const tpc_backend_t *const *backends, tpc_dispatch_t **dispatch_p) {
+    tpcomm_status_t status = TPCOMM_OK;
+    tpc_dispatch_t *dispatch = calloc(1, sizeof *dispatch);
+    uint64_t *starts = malloc((2 * table->count + 1) * sizeof *starts);
+    if (dispatch == NULL || starts == NULL || (dispatch->table = malloc(sizeof *table)) == NULL) {
+        status = tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+        goto out;
+    }
+    dispatch->agreed = *agreed;
+    dispatch->backends = backends;
+    *dispatch->table = *table;
+    for (int32_t i = 0; backends[i] != NULL; i++)
+        for (const tpcomm_path_t *path = backends[i]->paths; *path != 0; path++)
+            dispatch->of_path[*path] = (tpc_choice_t){.path = *path, .backend = backends[i], .backend_index = i};
+
+    size_t start_count = collect_starts(dispatch->table, starts);
+    for (tpcomm_coll_t coll = 1; coll < COLL_END && status == TPCOMM_OK; coll++)
+        for (tpcomm_dtype_t dtype = 0; dtype < DTYPE_END && status == TPCOMM_OK; dtype++)
+            for (int capturing = 0; capturing < 2 && status == TPCOMM_OK; capturing++) {
+                bool reduces = coll == TPCOMM_ALL_REDUCE;
+                if (reduces ? !tpc_reduction_defined(dtype, TPCOMM_SUM) : dtype != 0) continue;
+                tpc_call_key_t key = {
+                    .coll = coll, .dtype = dtype, .op = reduces ? TPCOMM_SUM : 0, .capturing = capturing != 0};
+                status = build_ranges(dispatch, key, starts, start_count, &dispatch->ranges[coll][dtype][capturing]);
+            }
+out:
+    free(starts);
+    if (status != TPCOMM_OK) {
+        tpc_dispatch_free(dispatch);
+        return status;
+    }
+    *dispatch_p = dispatch;
+    return TPCOMM_OK;
+}
+
+void tpc_dispatch_free(tpc_dispatch_t *dispatch) {
+    if (dispatch == NULL) return;
+    for (int coll = 0; coll < COLL_END; coll++)
+        for (int dtype = 0; dtype < DTYPE_END; dtype++)
+            for (int capturing = 0; capturing < 2; capturing++) free(dispatch->ranges[coll][dtype][capturing].ranges);
+    free(dispatch->table);
+    free(dispatch);
+}
+
+/* ------------------------------------------------------------------ the choice */
+
+/* The range a call falls in; NULL if no table can have one (an undefined reduction, an unknown collective). */
+static const range_t *find_range(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
+    bool reduces = key->coll == TPCOMM_ALL_REDUCE;
+    if (key->coll <= 0 || key->coll >= COLL_END || (reduces && !tpc_reduction_defined(key->dtype, key->op)))
+        return NULL;
+    const ranges_t *ranges = &dispatch->ranges[key->coll][reduces ? key->dtype : 0][key->capturing];
+    for (size_t i = 0; i < ranges->count; i++)
+        if (key->bytes <= ranges->ranges[i].bytes_max) return ranges->ranges[i].path != 0 ? &ranges->ranges[i] : NULL;
+    return NULL;
+}
+
+/* No path: say of each why not. */
+static tpcomm_status_t refuse(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
+    if (key->coll == TPCOMM_ALL_REDUCE && !tpc_reduction_defined(key->dtype, key->op))
+        return tpc_error(TPCOMM_ERR_UNSUPPORTED, "all_reduce %s of %s is not defined (docs/numerics.md)",
+                         tpcomm_op_name(key->op), tpcomm_dtype_name(key->dtype));
+    char text[512];
+    int used = 0;
+    for (tpcomm_path_t path = 1; path < TPC_PATH_END && used < (int)sizeof text; path++) {
+        if (backend_of(dispatch, path) == NULL) continue;
+        const char *why = hard_limit(dispatch, path, key);
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%s: %s", used > 0 ? "; " : "",
+                         tpcomm_path_name(path), why != NULL ? why : "not chosen");
+    }
+    return tpc_error(TPCOMM_ERR_UNSUPPORTED, "no path carries %s of %llu bytes: %s", tpcomm_coll_name(key->coll),
+                     (unsigned long long)key->bytes, used > 0 ? text : "this group has none");
+}
+
+/* The path that is asked for by name, of the call or of the settings; 0: none. A forced path speaks of all_reduce
+ * alone. */
+static tpcomm_path_t asked_for(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t forced) {
+    if (forced != 0) return forced;
+    return key->coll == TPCOMM_ALL_REDUCE && dispatch->agreed.size > 1 ? dispatch->agreed.forced_path : 0;
+}
+
+static tpcomm_status_t check_asked(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t path) {
+    if (path < 0 || path >= TPC_PATH_END || tpcomm_path_name(path)[0] == '?')
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "path %d does not exist", path);
+    const char *why = hard_limit(dispatch, path, key);
+    if (why == NULL) return TPCOMM_OK;
+    return tpc_error(TPCOMM_ERR_UNSUPPORTED, "path %s was asked for, but cannot carry %s of %s %s: %s",
+                     tpcomm_path_name(path), tpcomm_coll_name(key->coll), tpcomm_dtype_name(key->dtype),
+                     tpcomm_op_name(key->op), why);
+}
+
+tpcomm_status_t tpc_dispatch_choose(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t forced,
+                                    tpc_choice_t *choice_p) {
+    tpcomm_path_t path = asked_for(dispatch, key, forced);
+    if (path != 0) {
+        tpcomm_status_t status = check_asked(dispatch, key, path);
+        if (status != TPCOMM_OK) return status;
+    } else {
+        const range_t *range = find_range(dispatch, key);
+        if (range == NULL) return refuse(dispatch, key);
+        path = range->path;
+    }
+    *choice_p = dispatch->of_path[path];
+    return TPCOMM_OK;
+}
+
+/* ------------------------------------------------------------------ explain */
+
+static void explain_row(const tpc_dispatch_t *dispatch, const range_t *range, tpcomm_decision_t *decision) {
+    const tpc_row_t *row = range->row;
+    if (row == NULL) {
+        snprintf(decision->reason, sizeof decision->reason,
+                 "no row of the table covers this call; %s is the first path that can", tpcomm_path_name(range->path));
+        return;
+    }
+    char limit[40] = "any size";
+    if (row->bytes_max != UINT64_MAX) snprintf(limit, sizeof limit, "%llu bytes", (unsigned long long)row->bytes_max);
+    int used = snprintf(decision->reason, sizeof decision->reason, "%s row: %s, %s, %d ranks, %llu bytes to %s (%s)",
+                        row->built_in ? "built-in" : "tuning file's", tpcomm_coll_name(row->coll),
+                        row->dtype == 0 ? "any dtype" : tpcomm_dtype_name(row->dtype), row->size,
+                        (unsigned long long)row->bytes_min, limit,
+                        row->source == TPCOMM_SOURCE_MEASURED ? "measured" : "estimated");
+    if (row->size != dispatch->agreed.size && used > 0 && (size_t)used < sizeof decision->reason)
+        snprintf(decision->reason + used, sizeof decision->reason - (size_t)used, "; there is none for %d ranks",
+                 dispatch->agreed.size);
+    decision->source = row->source;
+}
+
+/* In floating point, since bytes * per_mib_ns can pass 64 bits. */
+static int64_t expected_ns(const tpc_row_t *row, uint64_t bytes) {
+    if (row == NULL || row->base_ns < 0) return -1;
+    double ns = (double)row->base_ns + (double)bytes * (double)row->per_mib_ns / 1048576.0;
+    return ns < 9e18 ? (int64_t)ns : INT64_MAX;
+}
+
+tpcomm_status_t tpc_dispatch_explain(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t forced,
+                                     tpcomm_decision_t *decision_p) {
+    tpcomm_decision_t decision = {.expected_ns = -1, .bytes_max = UINT64_MAX};
+    tpcomm_path_t asked = asked_for(dispatch, key, forced);
+    if (asked != 0) {
+        tpcomm_status_t status = check_asked(dispatch, key, asked);
+        if (status != TPCOMM_OK) return status;
+        decision.path = asked;
+        snprintf(decision.reason, sizeof decision.reason, "asked for by %s",
+                 forced != 0 ? "the call" : "TPCOMM_PATH or config.path");
+    } else {
+        const range_t *range = find_range(dispatch, key);
+        if (range == NULL) return refuse(dispatch, key);
+        decision.path = range->path;
+        decision.bytes_max = range->bytes_max;
+        const ranges_t *ranges =
+            &dispatch->ranges[key->coll][key->coll == TPCOMM_ALL_REDUCE ? key->dtype : 0][key->capturing];
+        if (range > ranges->ranges) decision.bytes_min = range[-1].bytes_max + 1;
+        explain_row(dispatch, range, &decision);
+        decision.expected_ns = expected_ns(range->row, key->bytes);
+    }
+    for (tpcomm_path_t path = 1; path < TPC_PATH_END; path++) {
+        if (path == decision.path || backend_of(dispatch, path) == NULL) continue;
+        if (decision.rejected_count >= (int32_t)(sizeof decision.rejected / sizeof *decision.rejected)) break;
+        tpcomm_rejected_t *rejected = &decision.rejected[decision.rejected_count++];
+        const char *why = hard_limit(dispatch, path, key);
+        rejected->path = path;
+        if (why != NULL)
+            snprintf(rejected->why_not, sizeof rejected->why_not, "%s", why);
+        else
+            snprintf(rejected->why_not, sizeof rejected->why_not, "%s gets these sizes",
+                     tpcomm_path_name(decision.path));
+    }
+    *decision_p = decision;
+    return TPCOMM_OK;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "health/failure.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+_Static_assert(sizeof(tpc_failure_slot_t) == 512, "part of the workspace's layout");
+
+/* How long a thread waits for another thread of its rank that is just writing the slot. */
+#define SLOT_WAIT_NS 10000000u
+
+tpcomm_status_t tpc_failure_raise(tpc_failure_t *failure, tpcomm_status_t status, tpc_failure_place_t place,
+                                  const char *text) {
+    tpc_failure_slot_t *slot = &failure->slots[failure->rank];
+    uint32_t unclaimed = 0;
+    if (atomic_compare_exchange_strong(&slot->claimed, &unclaimed, 1)) {
+        slot->rank = place.rank >= 0 ? place.rank : failure->rank;
+        slot->coll = place.coll;
+        slot->seq = place.seq;
+        snprintf(slot->text, sizeof slot->text, "%s", text);
+    } else {
+        uint64_t until = tpc_clock_ns() + SLOT_WAIT_NS;
+        while (tpc_failure_status(failure) == TPCOMM_OK && tpc_clock_ns() < until) {
+        }
+    }
+    uint64_t healthy = 0;
+    uint64_t mine = (uint64_t)(uint32_t)-status | ((uint64_t)(uint32_t)(failure->rank + 1) << 32);
+    atomic_compare_exchange_strong(failure->word, &healthy, mine); /* publishes the slot with it */
+    if (failure->wake != NULL) failure->wake(failure->wake_arg);
+    return tpc_failure_status(failure);
+}
+
+tpcomm_status_t tpc_failure_read(const tpc_failure_t *failure, tpc_failure_place_t *place_p, char *text_p,
+                                 size_t text_bytes) {
+    uint64_t word = atomic_load_explicit(failure->word, memory_order_acquire);
+    int32_t reporter = (int32_t)(uint32_t)(word >> 32) - 1;
+    *place_p = (tpc_failure_place_t){.rank = -1};
+    if (text_bytes > 0) text_p[0] = '\0';
+    if (word == 0) return TPCOMM_OK;
+    if (reporter >= 0 && reporter < failure->size) {
+        const tpc_failure_slot_t *slot = &failure->slots[reporter];
+        *place_p = (tpc_failure_place_t){.rank = slot->rank, .coll = slot->coll, .seq = slot->seq};
+        snprintf(text_p, text_bytes, "%.*s", (int)sizeof slot->text - 1, slot->text);
+    }
+    return -(tpcomm_status_t)(uint32_t)word;
+}

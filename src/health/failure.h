@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * One failure for a whole group: a word in shared memory that the first rank to fail sets, a slot per rank that holds
+ * its text, and the futexes to wake. Sticky: once set, the word never changes.
+ */
+#ifndef TPC_HEALTH_FAILURE_H
+#define TPC_HEALTH_FAILURE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tpcomm.h"
+
+/** One rank's account of the failure it saw first; in shared memory. */
+typedef struct {
+    _Atomic uint32_t claimed; /**< a thread of this rank is writing or has written it */
+    int32_t rank;             /**< group rank at fault, or this one */
+    tpcomm_coll_t coll;
+    _Atomic int32_t left; /**< the rank has finalized: its end is no failure any more */
+    uint64_t seq;
+    char text[488];
+} tpc_failure_slot_t;
+
+typedef struct {
+    _Atomic uint64_t *word;    /**< shared; 0, or status (low 32 bits, negated) and reporting rank + 1 (high 32 bits) */
+    tpc_failure_slot_t *slots; /**< shared; one a rank */
+    int32_t rank, size;        /**< mine */
+    void (*wake)(void *arg);   /**< wakes every rank that sleeps in a wait of this group */
+    void *wake_arg;
+} tpc_failure_t;
+
+/** Where and what, for a failure's text. */
+typedef struct {
+    int32_t rank;       /**< at fault; -1: the reporting rank itself */
+    tpcomm_coll_t coll; /**< 0: none */
+    uint64_t seq;
+} tpc_failure_place_t;
+
+/**
+ * Break the group with this text, unless it is broken already; wakes everybody. Any thread; no lock, no allocation.
+ * Returns the status in force, which may be another rank's.
+ */
+tpcomm_status_t tpc_failure_raise(tpc_failure_t *failure, tpcomm_status_t status, tpc_failure_place_t place,
+                                  const char *text);
+
+/** OK or the status in force: one load. */
+static inline tpcomm_status_t tpc_failure_status(const tpc_failure_t *failure) {
+    return -(tpcomm_status_t)(uint32_t)atomic_load_explicit(failure->word, memory_order_acquire);
+}
+
+/** The failure in force: status, and place and text of the rank that reported it. OK and "" while healthy. */
+tpcomm_status_t tpc_failure_read(const tpc_failure_t *failure, tpc_failure_place_t *place_p, char *text_p,
+                                 size_t text_bytes);
+
+#endif
