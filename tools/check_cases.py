@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Check tests/cases.txt: every fault case from the field is shown by a test that exists, or owed by a named area of work.
+
+usage: check_cases.py [--build DIR] [--cases FILE] [--ctest-names FILE] [--strict]
+  --build        a configured build directory, to ask ctest for the names of the tests (default: build)
+  --ctest-names  names from a file instead, one a line
+  --strict       "owed: this release" is an error too
+exit 0 clean, 1 with a line "file:line: why" for each fault
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+
+# Every case, by kind: wrong result, hang, crash, init, graph capture, speed, leak, ABI, input, usability, sentinel values.
+CASES = {
+    "W": "1 2 4 6 7 8 10 12 13 14 16 17",
+    "H": "1 3 4 5 7 8 9 10 11 14 16 17 19 21 22 23",
+    "C": "1 4 5 6 7 8",
+    "I": "1 3 5 6 7 10 11 13",
+    "G": "1 2 3 4 7 9",
+    "P": "1 3 4 6",
+    "M": "1 4",
+    "A": "1 2 3 6",
+    "J": "2 3 5 6 8",
+    "U": "1 2 4 6 7",
+    "S": "1",
+}
+AREAS = {"this release", "groups", "python", "gpu", "kernels", "nccl", "graph", "fused", "failure", "ib"}
+LINE = re.compile(r"^([A-Z][0-9]+)\s*\|\s*(F[0-9]+(?:,F[0-9]+)*)\s*\|\s*(test|owed):\s*([^|]+?)\s*\|\s*(\S.*)$")
+
+
+def ctest_names(build):
+    shown = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], stdout=subprocess.PIPE, text=True, check=True)
+    return {test["name"] for test in json.loads(shown.stdout)["tests"]}
+
+
+def faults(path, names, strict):
+    """Yields (line number, why); counts of what stands in the file go to the last item."""
+    wanted = {kind + number for kind, numbers in CASES.items() for number in numbers.split()}
+    first_line = {}
+    with open(path, encoding="utf-8") as file:
+        lines = file.read().split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = LINE.match(line)
+        if not match:
+            yield number, "not of the form ID | FAMILY,... | test: NAME, ... or owed: AREA, ... | words"
+            continue
+        case, _, kind, values, _ = match.groups()
+        if case not in wanted:
+            yield number, f"{case} is no case (tools/check_cases.py lists them)"
+        if case in first_line:
+            yield number, f"{case} stands in line {first_line[case]} already"
+        first_line.setdefault(case, number)
+        for value in (v.strip() for v in values.split(",")):
+            if kind == "test" and value not in names:
+                yield number, f"{case}: there is no test {value}"
+            if kind == "owed" and value not in AREAS:
+                yield number, f"{case}: owed by {value}, which is none of {', '.join(sorted(AREAS))}"
+            if kind == "owed" and value == "this release" and strict:
+                yield number, f"{case} is owed by this release"
+    for case in sorted(wanted - first_line.keys(), key=lambda c: (c[0], int(c[1:]))):
+        yield len(lines), f"{case} is missing"
+
+
+def main():
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", default=os.path.join(root, "build"))
+    parser.add_argument("--cases", default=os.path.join(root, "tests", "cases.txt"))
+    parser.add_argument("--ctest-names")
+    parser.add_argument("--strict", action="store_true")
+    args = parser.parse_args()
+    if args.ctest_names:
+        with open(args.ctest_names, encoding="utf-8") as file:
+            names = set(file.read().split())
+    else:
+        names = ctest_names(args.build)
+    found = [f"{args.cases}:{number}: {why}" for number, why in faults(args.cases, names, args.strict)]
+    if found:
+        print("\n".join(found))
+        return 1
+    with open(args.cases, encoding="utf-8") as file:
+        rows = [match for match in map(LINE.match, file) if match]
+    shown = sum(row.group(3) == "test" for row in rows)
+    pending = sum("this release" in row.group(4) for row in rows)
+    print(f"cases: {len(rows)}, shown by tests {shown}, owed {len(rows) - shown} (by this release {pending})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Check what the built libraries export, import and need: names of tpcomm.h only, glibc only, nothing that ends the process.
+
+usage: check_symbols.py --shared libtpcomm.so --static libtpcomm.a --header tpcomm.h
+exit 0 clean, 1 with a line for each fault
+"""
+import argparse
+import re
+import subprocess
+import sys
+
+# A library in somebody's server does not end it, take its signals, change its locale or write to its stdout.
+FORBIDDEN = {
+    "ends the process": "exit _exit _Exit quick_exit abort __assert_fail __assert_perror_fail __assert error error_at_line "
+                        "err errx verr verrx raise",
+    "handles signals": "signal sigaction sigset bsd_signal sysv_signal __sysv_signal sigvec sigaltstack",
+    "runs at exit": "atexit on_exit",
+    "changes the locale": "setlocale uselocale",
+    "writes to stdout": "stdout printf vprintf puts putchar __printf_chk __vprintf_chk putchar_unlocked puts_unlocked",
+    "leaves names behind": "shm_open shm_unlink shmget mq_open sem_open",
+}
+NEEDED = re.compile(r"^(libc\.so\.6|libm\.so\.6|libdl\.so\.2|libpthread\.so\.0|librt\.so\.1|ld-linux[-a-z0-9_.]*\.so\.\d+)$")
+
+
+def run(*command):
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def names(*command):
+    """name (without its version) -> version, of what nm lists."""
+    found = {}
+    for line in run("nm", "-P", *command).split("\n"):
+        fields = line.split(" ")
+        if len(fields) < 2 or len(fields[1]) != 1:
+            continue
+        name, _, version = fields[0].partition("@")
+        found[name] = version.lstrip("@")
+    return found
+
+
+def declared(header):
+    with open(header, encoding="utf-8") as file:
+        text = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.DOTALL)
+    return set(re.findall(r"\bTPCOMM_API\b[^;{]*?\b(tpcomm_\w+)\s*\(", text)), \
+        ".".join(re.search(rf"#define TPCOMM_VERSION_{part}\s+(\d+)", text).group(1) for part in ("MAJOR", "MINOR"))
+
+
+def compare(what, exported, api):
+    for name in sorted(exported - api):
+        yield f"{what}: exports {name}, which tpcomm.h does not declare"
+    for name in sorted(api - exported):
+        yield f"{what}: does not export {name}, which tpcomm.h declares"
+
+
+def imports(what, undefined):
+    for why, forbidden in FORBIDDEN.items():
+        for name in sorted(undefined & set(forbidden.split())):
+            yield f"{what}: imports {name}: {why}"
+
+
+def check_shared(path, api, version):
+    exported = names("-D", "--defined-only", path)
+    node = f"TPCOMM_{version}"
+    yield from compare(path, exported.keys() - {node}, api)
+    for name, symbol_version in sorted(exported.items()):
+        if name != node and symbol_version != node:
+            yield f"{path}: {name} has version \"{symbol_version}\", want {node}"
+    yield from imports(path, names("-D", "--undefined-only", path).keys())
+
+    dynamic = run("readelf", "-dW", path)
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+    for library in needed:
+        if not NEEDED.match(library):
+            yield f"{path}: needs {library}, which is not glibc's"
+    if not needed:
+        yield f"{path}: needs no library at all: is it a shared library?"
+    soname = re.findall(r"\(SONAME\).*\[(.*)\]", dynamic)
+    if soname != [f"libtpcomm.so.{version}"]:
+        yield f"{path}: soname {soname}, want libtpcomm.so.{version}"
+    if not re.search(r"\(FLAGS_1\).*\bNODELETE\b", dynamic):
+        yield f"{path}: not linked with -z nodelete"
+    for tag in ("TEXTREL", "RPATH", "RUNPATH"):
+        if f"({tag})" in dynamic:
+            yield f"{path}: has {tag}"
+    if re.search(r"GNU_STACK.*\bRWE\b", run("readelf", "-lW", path)):
+        yield f"{path}: wants an executable stack"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shared", required=True)
+    parser.add_argument("--static", required=True)
+    parser.add_argument("--header", required=True)
+    args = parser.parse_args()
+    api, version = declared(args.header)
+    faults = [] if api else [f"{args.header}: declares no function"]
+    faults += check_shared(args.shared, api, version)
+    faults += compare(args.static, names("-g", "--defined-only", args.static).keys(), api)
+    faults += imports(args.static, names("-g", "--undefined-only", args.static).keys())
+    print("\n".join(faults) if faults else f"symbols: {len(api)} exported functions, glibc only")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
