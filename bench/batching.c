@@ -117,6 +117,8 @@ static void decode_alike(engine_t *engine) {
     double until_s = any_left(engine) ? head_arrival(engine) : INFINITY;
     /* A request that waits already cannot get in, or it would have. */
     if (until_s <= now_s) until_s = INFINITY;
+    /* The last request has just joined: with this iteration the run ends. */
+    if (!any_left(engine) && engine->prompt_left == 0) most = 1;
     do {
         now_s += step_s;
         steps++;

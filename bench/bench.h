@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * What the files of tpcomm-bench share: exit codes and the subcommands. Functions of the bench fail as the library's
+ * do: they return a status and record its text once with tpc_error() (which comes with base/clock.h); the subcommand
+ * prints it.
+ */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include "base/clock.h"
+#include "tpcomm.h"
+
+/** What the program answers to its caller. */
+enum {
+    BENCH_EXIT_OK = 0,
+    BENCH_EXIT_WRONG = 1,   /**< a result was wrong, or nothing was checked */
+    BENCH_EXIT_USAGE = 2,   /**< an option or an input file is not what it should be, or the output cannot be written */
+    BENCH_EXIT_COMM = 3,    /**< the communicator failed */
+    BENCH_EXIT_NOTHING = 77 /**< nothing to run here */
+};
+
+/** The exit code that tells of a failure with this status. */
+int bench_exit_code(tpcomm_status_t status);
+
+/** Print "tpcomm-bench COMMAND: " and this thread's last error on stderr; returns bench_exit_code(status). */
+int bench_report(const char *command, tpcomm_status_t status);
+
+/* Subcommands: argv[0] is the subcommand's name. Each returns an exit code. main.c lists them. */
+int bench_trace_main(int argc, char **argv);
+
+#endif
