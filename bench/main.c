@@ -15,6 +15,7 @@ typedef struct {
 /* clang-format off */
 static const command_t commands[] = {
     {"trace", "turn a serving trace into a histogram of tokens per iteration", bench_trace_main},
+    {"run", "start the ranks of a program on this host", bench_run_main},
 };
 /* clang-format on */
 
