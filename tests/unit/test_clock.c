@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Check that every wait ends: when ready, at its deadline, or when the caller's function asks; also under signals. */
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "check.h"
+
+static int32_t after_calls(void *arg) {
+    int *left = arg;
+    return --*left <= 0;
+}
+
+static int32_t never(void *arg) {
+    ++*(int *)arg;
+    return 0;
+}
+
+static volatile sig_atomic_t alarms;
+static int alarm_fd = -1;
+
+/** The fifth signal makes the descriptor ready. */
+static void on_alarm(int number) {
+    (void)number;
+    if (++alarms == 5 && alarm_fd >= 0 && write(alarm_fd, "x", 1) != 1) _exit(1);
+}
+
+static void check_arithmetic(void) {
+    uint64_t before = tpc_clock_ns();
+    tpc_deadline_t deadline = tpc_deadline_in(1000000, NULL, NULL);
+    uint64_t after = tpc_clock_ns();
+    CHECK(before <= deadline.start_ns && deadline.start_ns <= after);
+    CHECK_EQ(deadline.at_ns - deadline.start_ns, 1000000000000);
+    CHECK(tpc_deadline_left_ms(&deadline) <= 1000000);
+
+    deadline = tpc_deadline_in(UINT64_MAX, NULL, NULL);
+    CHECK(deadline.at_ns > UINT64_MAX - 1000001);
+    CHECK(tpc_deadline_left_ms(&deadline) > 0);
+
+    deadline = tpc_deadline_in(0, NULL, NULL);
+    CHECK_EQ(tpc_deadline_left_ms(&deadline), 0);
+
+    /* What is left is rounded up: a wait of the time left never ends early. */
+    deadline = tpc_deadline_in(0, NULL, NULL);
+    deadline.at_ns = tpc_clock_ns() + 3600 * UINT64_C(1000000000) + 1;
+    CHECK_EQ(tpc_deadline_left_ms(&deadline), 3600000);
+    deadline.start_ns = tpc_clock_ns() - 5000000;
+    CHECK(tpc_deadline_elapsed_ms(&deadline) >= 5);
+    deadline.start_ns = UINT64_MAX;
+    CHECK_EQ(tpc_deadline_elapsed_ms(&deadline), 0);
+}
+
+static void check_poll(void) {
+    int pair[2], asked = 0;
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    tpc_deadline_t over = tpc_deadline_in(0, NULL, NULL), soon = tpc_deadline_in(20, NULL, NULL);
+
+    /* Nothing to read: the deadline ends it, and not before. No text: the caller knows who was waited for. */
+    tpc_error(TPCOMM_ERR_IO, "kept");
+    CHECK_STATUS(tpc_deadline_poll(&over, pair[0], POLLIN), TPCOMM_ERR_TIMEOUT);
+    CHECK_STATUS(tpc_deadline_poll(&soon, pair[0], POLLIN), TPCOMM_ERR_TIMEOUT);
+    CHECK(tpc_clock_ns() >= soon.at_ns);
+    CHECK_ERROR_HAS("kept");
+
+    CHECK_OK(tpc_deadline_poll(&over, pair[0], POLLOUT));
+    CHECK_EQ(write(pair[1], "x", 1), 1);
+    CHECK_OK(tpc_deadline_poll(&over, pair[0], POLLIN));
+
+    /* The caller's function: asked at once and at least every 100 ms; it also ends a wait that is ready. */
+    int left = 1;
+    tpc_deadline_t long_wait = tpc_deadline_in(3600000, after_calls, &left);
+    CHECK_STATUS(tpc_deadline_poll(&long_wait, pair[0], POLLIN), TPCOMM_ERR_INTERRUPTED);
+    CHECK_ERROR_HAS("interrupted");
+    char byte;
+    CHECK_EQ(read(pair[0], &byte, 1), 1);
+    left = 3;
+    long_wait = tpc_deadline_in(3600000, after_calls, &left);
+    CHECK_STATUS(tpc_deadline_poll(&long_wait, pair[0], POLLIN), TPCOMM_ERR_INTERRUPTED);
+    CHECK_EQ(left, 0);
+    tpc_deadline_t asking = tpc_deadline_in(250, never, &asked);
+    CHECK_STATUS(tpc_deadline_poll(&asking, pair[0], POLLIN), TPCOMM_ERR_TIMEOUT);
+    CHECK(asked >= 3);
+
+    /* Hang-up and a bad descriptor are ready: the read or write that follows tells. */
+    close(pair[1]);
+    long_wait = tpc_deadline_in(3600000, NULL, NULL);
+    CHECK_OK(tpc_deadline_poll(&long_wait, pair[0], POLLIN));
+    close(pair[0]);
+    CHECK_OK(tpc_deadline_poll(&long_wait, pair[0], POLLIN));
+}
+
+static void check_signals(void) {
+    int pair[2];
+    CHECK_EQ(pipe(pair), 0);
+    struct sigaction action = {.sa_handler = on_alarm};
+    struct itimerval each_ms = {{0, 1000}, {0, 1000}}, off = {{0, 0}, {0, 0}};
+    CHECK_EQ(sigaction(SIGALRM, &action, NULL), 0);
+
+    alarm_fd = pair[1];
+    setitimer(ITIMER_REAL, &each_ms, NULL);
+    tpc_deadline_t long_wait = tpc_deadline_in(3600000, NULL, NULL);
+    CHECK_OK(tpc_deadline_poll(&long_wait, pair[0], POLLIN));
+    CHECK(alarms >= 5);
+
+    /* Interrupted again and again, a wait still takes its time, and ends. */
+    char byte;
+    CHECK_EQ(read(pair[0], &byte, 1), 1);
+    tpc_deadline_t soon = tpc_deadline_in(30, NULL, NULL);
+    CHECK_STATUS(tpc_deadline_poll(&soon, pair[0], POLLIN), TPCOMM_ERR_TIMEOUT);
+    CHECK(tpc_clock_ns() >= soon.at_ns);
+    uint64_t before = tpc_clock_ns();
+    CHECK_OK(tpc_deadline_sleep(&long_wait, 30));
+    CHECK(tpc_clock_ns() - before >= 30000000);
+    setitimer(ITIMER_REAL, &off, NULL);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void check_sleep(void) {
+    int left = 3, asked = 0;
+    tpc_deadline_t long_wait = tpc_deadline_in(3600000, NULL, NULL), soon = tpc_deadline_in(10, NULL, NULL);
+    uint64_t before = tpc_clock_ns();
+    CHECK_OK(tpc_deadline_sleep(&long_wait, 0));
+    CHECK_OK(tpc_deadline_sleep(&long_wait, 5));
+    CHECK(tpc_clock_ns() - before >= 5000000);
+    CHECK_STATUS(tpc_deadline_sleep(&soon, UINT32_MAX), TPCOMM_ERR_TIMEOUT);
+    CHECK(tpc_clock_ns() >= soon.at_ns);
+    CHECK_STATUS(tpc_deadline_sleep(&soon, 1), TPCOMM_ERR_TIMEOUT);
+    tpc_deadline_t asking = tpc_deadline_in(3600000, after_calls, &left);
+    CHECK_STATUS(tpc_deadline_sleep(&asking, 3600000), TPCOMM_ERR_INTERRUPTED);
+    CHECK_EQ(left, 0);
+    asking = tpc_deadline_in(3600000, never, &asked);
+    CHECK_OK(tpc_deadline_sleep(&asking, 250));
+    CHECK(asked >= 3);
+}
+
+int main(void) {
+    check_arithmetic();
+    check_poll();
+    check_signals();
+    check_sleep();
+    return 0;
+}
