@@ -96,7 +96,7 @@ static bool is_wanted(const char *list, const char *name) {
     while (*list) {
         list += strspn(list, ", ");
         size_t item = strcspn(list, ", ");
-        if (item == length && memcmp(list, name, length) == 0) return true;
+        if (item > 0 && item == length && memcmp(list, name, length) == 0) return true;
         list += item;
     }
     return false;
