@@ -38,9 +38,8 @@ tpcomm_status_t tpc_struct_out(const char *name, const void *known, size_t known
     size_t size = 0;
     tpcomm_status_t status = read_size(name, theirs, &size);
     if (status != TPCOMM_OK) return status;
-    size_t common = size < known_bytes ? size : known_bytes;
-    memcpy((unsigned char *)theirs + sizeof(uint32_t), (const unsigned char *)known + sizeof(uint32_t),
-           common - sizeof(uint32_t));
-    if (size > known_bytes) memset((unsigned char *)theirs + known_bytes, 0, size - known_bytes);
+    /* Byte by byte: the sizes are bounded, which the compiler cannot see. struct_size stays the caller's. */
+    unsigned char *to = theirs;
+    for (size_t i = sizeof(uint32_t); i < size; i++) to[i] = i < known_bytes ? ((const unsigned char *)known)[i] : 0;
     return TPCOMM_OK;
 }

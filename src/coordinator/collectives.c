@@ -152,8 +152,8 @@ static tpcomm_status_t explain(const tpcomm_t *comm, const tpcomm_call_t *call, 
 }
 
 tpcomm_status_t tpcomm_explain(const tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_decision_t *decision) {
-    tpcomm_call_t known;
-    tpcomm_decision_t made;
+    tpcomm_call_t known = {0};
+    tpcomm_decision_t made = {0};
     tpcomm_status_t status = explain(comm, call, &known, &made);
     return status != TPCOMM_OK ? status : tpc_struct_out("tpcomm_decision", &made, sizeof made, decision);
 }
@@ -170,8 +170,8 @@ static size_t append(char *text, size_t bytes, size_t used, const char *format, 
 }
 
 tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *call, char *text, size_t bytes) {
-    tpcomm_call_t known;
-    tpcomm_decision_t decision;
+    tpcomm_call_t known = {0};
+    tpcomm_decision_t decision = {0};
     if (text == NULL || bytes == 0) return tpc_error(TPCOMM_ERR_INVALID_ARG, "text is NULL or has no room");
     text[0] = '\0';
     tpcomm_status_t status = explain(comm, call, &known, &decision);

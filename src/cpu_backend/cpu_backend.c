@@ -27,6 +27,7 @@ typedef struct {
     tpc_backend_group_t group;
     tpc_cpu_layout_t layout;
     uint32_t epoch; /* of the last round begun */
+    tpc_reduce_fn_t reduce[TPCOMM_F8_E5M2 + 1][TPCOMM_PROD + 1]; /* by dtype and op; NULL where not defined */
 } state_t;
 
 static tpc_cpu_announcement_t *announcement_of(const state_t *state, int32_t rank, uint32_t epoch) {
@@ -162,13 +163,21 @@ static void read_arrivals(const state_t *state, uint32_t epoch, tpc_outcome_t *o
     outcome->skew_ns = last - first;
 }
 
+/* Whatever rounding and subnormal mode the caller works in. */
+static void reduce_exactly(tpc_reduce_fn_t reduce, void *out, const void *const *sources, int32_t size, size_t count) {
+    tpc_float_env_t env;
+    tpc_float_env_enter(&env);
+    reduce(out, sources, size, count);
+    tpc_float_env_leave(&env);
+}
+
 /* The two ways to finish a round whose announcements are gathered. in and out are the round's part of the message. */
 static void finish_oneshot(const state_t *state, uint32_t epoch, tpc_reduce_fn_t reduce, const unsigned char *in,
                            unsigned char *out, size_t count) {
     const void *sources[TPCOMM_MAX_RANKS];
     for (int32_t r = 0; r < state->group.agreed.size; r++)
         sources[r] = r == state->group.rank ? in : chunk_of(state, r, epoch);
-    reduce(out, sources, state->group.agreed.size, count);
+    reduce_exactly(reduce, out, sources, state->group.agreed.size, count);
 }
 
 static tpcomm_status_t finish_twoshot(state_t *state, const tpc_request_t *request, uint32_t epoch,
@@ -184,7 +193,7 @@ static tpcomm_status_t finish_twoshot(state_t *state, const tpc_request_t *reque
         const void *sources[TPCOMM_MAX_RANKS];
         for (int32_t r = 0; r < size; r++)
             sources[r] = (r == me ? in : (const unsigned char *)chunk_of(state, r, epoch)) + begin * element;
-        reduce(share_of(state, me, epoch), sources, size, mine);
+        reduce_exactly(reduce, share_of(state, me, epoch), sources, size, mine);
         memcpy(out + begin * element, share_of(state, me, epoch), mine * element);
     }
     tpc_signal_post(&answer_of(state, me, epoch)->posted, epoch);
@@ -205,7 +214,7 @@ static tpcomm_status_t run_rounds(state_t *state, const tpc_request_t *request, 
     size_t element = call->coll == TPCOMM_BARRIER ? 1 : tpcomm_dtype_size(call->dtype);
     size_t left = call->coll == TPCOMM_BARRIER ? 0 : (size_t)call->count,
            per_round = state->layout.chunk_bytes / element;
-    tpc_reduce_fn_t reduce = left > 0 ? tpc_reduce_find(call->dtype, call->op) : NULL;
+    tpc_reduce_fn_t reduce = left > 0 ? state->reduce[call->dtype][call->op] : NULL;
     const unsigned char *in = call->in;
     unsigned char *out = call->out;
     bool first = true;
@@ -273,6 +282,8 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
     state_t *state = malloc(sizeof *state);
     if (state == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
     *state = (state_t){.group = *group, .epoch = (uint32_t)tpc_hook_value("epoch", 0)};
+    for (tpcomm_dtype_t dtype = TPCOMM_F32; dtype <= TPCOMM_F8_E5M2; dtype++)
+        for (tpcomm_op_t op = TPCOMM_SUM; op <= TPCOMM_PROD; op++) state->reduce[dtype][op] = tpc_reduce_find(dtype, op);
     tpcomm_status_t status = tpc_cpu_layout(&group->agreed, &state->layout);
     if (status != TPCOMM_OK) {
         free(state);

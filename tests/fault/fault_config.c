@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Check that ranks which are set up differently learn so in init, all of them alike, with the item and both values (H1,
+ * I13, J5), and that what may differ does not matter.
+ */
+#include <unistd.h>
+
+#include "base/hook.h"
+#include "multirank/ranks.h"
+
+typedef struct {
+    const char *what;
+    const char *variable[2], *value[2]; /* per rank; NULL: leave alone */
+    tpcomm_status_t want;
+    const char *text[3];
+} setup_t;
+
+static const setup_t setups[] = {
+    {"forced path",
+     {"TPCOMM_PATH", "TPCOMM_PATH"},
+     {"cpu_oneshot", "cpu_twoshot"},
+     TPCOMM_ERR_CONFIG_MISMATCH,
+     {"TPCOMM_PATH", "cpu_oneshot", "cpu_twoshot"}},
+    {"path only on rank 1",
+     {NULL, "TPCOMM_PATH"},
+     {NULL, "cpu_twoshot"},
+     TPCOMM_ERR_CONFIG_MISMATCH,
+     {"TPCOMM_PATH", "auto", "cpu_twoshot"}},
+    {"path only on rank 0", {"TPCOMM_PATH", NULL}, {"cpu_twoshot", NULL}, TPCOMM_OK, {NULL}},
+    {"the default spelled out", {NULL, "TPCOMM_PATH"}, {NULL, " AUTO "}, TPCOMM_OK, {NULL}},
+    {"one value, two spellings", {"TPCOMM_DETERMINISTIC", "TPCOMM_DETERMINISTIC"}, {"TRUE", "on"}, TPCOMM_OK, {NULL}},
+    {"timeout",
+     {"TPCOMM_OP_TIMEOUT_MS", "TPCOMM_OP_TIMEOUT_MS"},
+     {"1000", "2000"},
+     TPCOMM_ERR_CONFIG_MISMATCH,
+     {"TPCOMM_OP_TIMEOUT_MS", "1000", "2000"}},
+    {"tuning file",
+     {"TPCOMM_TUNING_FILE", "TPCOMM_TUNING_FILE"},
+     {"/nowhere/a.json", "/nowhere/b.json"},
+     TPCOMM_ERR_CONFIG_MISMATCH,
+     {"TPCOMM_TUNING_FILE", "a.json", "b.json"}},
+    {"no such tuning file, named on rank 0 alone",
+     {"TPCOMM_TUNING_FILE", NULL},
+     {"/nowhere/a.json", NULL},
+     TPCOMM_ERR_PEER_FAILED,
+     {"rank 0", "/nowhere/a.json", "read tuning file"}},
+    {"bad value on rank 1",
+     {NULL, "TPCOMM_OP_TIMEOUT_MS"},
+     {NULL, "12x"},
+     TPCOMM_ERR_CONFIG,
+     {"rank 1", "TPCOMM_OP_TIMEOUT_MS", "12x"}},
+    {"bad value on rank 0",
+     {"TPCOMM_DETERMINISTIC", NULL},
+     {"2", NULL},
+     TPCOMM_ERR_CONFIG,
+     {"rank 0", "TPCOMM_DETERMINISTIC", "2"}},
+    {"library version",
+     {NULL, "TPCOMM_TEST_HOOKS"},
+     {NULL, "set@library_version:105"},
+     TPCOMM_ERR_CONFIG_MISMATCH,
+     {"library version", "100", "105"}},
+    {"one path fewer",
+     {NULL, "TPCOMM_TEST_HOOKS"},
+     {NULL, "set@paths:1280"},
+     TPCOMM_ERR_CONFIG_MISMATCH,
+     {"paths", "cpu_oneshot cpu_twoshot local", "cpu_oneshot local"}},
+    {"another table",
+     {NULL, "TPCOMM_TEST_HOOKS"},
+     {NULL, "set@table_hash:1"},
+     TPCOMM_ERR_CONFIG_MISMATCH,
+     {"tuning table", "0000000000000001", "rank 1"}},
+    {"local variables", {"TPCOMM_LOG", "TPCOMM_LOG"}, {"none", "error"}, TPCOMM_OK, {NULL}},
+};
+
+static void join(int32_t rank, int32_t size, void *arg) {
+    const setup_t *setup = arg;
+    (void)size;
+    if (setup->variable[rank] != NULL) CHECK_EQ(setenv(setup->variable[rank], setup->value[rank], 1), 0);
+    tpc_hook_reload();
+    resources_t before = resources_now();
+    tpcomm_t *comm = NULL;
+    /* Everything but the timeout by the environment: a config's value is the same item. */
+    tpcomm_config_t config = {.struct_size = sizeof config, .init_timeout_ms = 30000};
+    CHECK_STATUS(tpcomm_init_env(&config, &comm), setup->want);
+    for (int i = 0; i < 3 && setup->text[i] != NULL; i++) CHECK_ERROR_HAS(setup->text[i]);
+    if (setup->want == TPCOMM_OK) {
+        CHECK_OK(tpcomm_barrier(comm, NULL));
+        CHECK_OK(tpcomm_finalize(comm));
+        CHECK_OK(tpcomm_destroy(comm));
+    } else {
+        CHECK(comm == NULL);
+    }
+    resources_check_equal(before, setup->what);
+}
+
+/* The environment wins over the config struct, and the config struct over the default (P4). */
+static void precedence(int32_t rank, int32_t size, void *arg) {
+    (void)size;
+    int round = *(int *)arg;
+    tpcomm_config_t config = {.struct_size = sizeof config, .path = TPCOMM_PATH_CPU_ONESHOT};
+    if (round == 1) CHECK_EQ(setenv("TPCOMM_PATH", "cpu_twoshot", 1), 0);
+    if (round == 2 && rank == 1) config.path = 0; /* takes rank 0's */
+    tpcomm_t *comm = NULL;
+    CHECK_OK(tpcomm_init_env(&config, &comm));
+    float x = 1;
+    tpcomm_call_t call = {.struct_size = sizeof call,
+                          .coll = TPCOMM_ALL_REDUCE,
+                          .dtype = TPCOMM_F32,
+                          .op = TPCOMM_SUM,
+                          .in = &x,
+                          .out = &x,
+                          .count = 1};
+    tpcomm_decision_t decision = {.struct_size = sizeof decision};
+    CHECK_OK(tpcomm_explain(comm, &call, &decision));
+    CHECK_EQ(decision.path, round == 1 ? TPCOMM_PATH_CPU_TWOSHOT : TPCOMM_PATH_CPU_ONESHOT);
+    CHECK_OK(tpcomm_call(comm, &call, NULL));
+    CHECK(x == 2);
+    CHECK_OK(tpcomm_finalize(comm));
+    CHECK_OK(tpcomm_destroy(comm));
+}
+
+int main(void) {
+    for (size_t s = 0; s < sizeof setups / sizeof *setups; s++) {
+        printf("%s\n", setups[s].what);
+        ranks_fork(2, join, (void *)&setups[s]);
+    }
+    for (int round = 0; round < 3; round++) ranks_fork(2, precedence, &round);
+    return 0;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Check that the end of a process is seen by the others within 2 s, with its rank, wherever it happens (H9, I3): killed
+ * inside a collective, between calls, exited without a word; and that a rank which is only stopped is a TIMEOUT that
+ * names it. Afterwards the survivors make a new world, and no memory, descriptor or name is left.
+ */
+#include <dirent.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "multirank/ranks.h"
+
+static int shm_entries(void) {
+    DIR *dir = opendir("/dev/shm");
+    if (dir == NULL) return 0;
+    int count = 0;
+    while (readdir(dir) != NULL) count++;
+    closedir(dir);
+    return count;
+}
+
+/* Fork without waiting: the test kills and reaps itself. */
+static pid_t spawn(int32_t rank, int32_t size, const char *job, void (*fn)(int32_t rank, int32_t size)) {
+    fflush(NULL);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid != 0) return pid;
+    ranks_set_env(rank, size, job);
+    fn(rank, size);
+    fflush(NULL);
+    _Exit(0);
+}
+
+static void reap(pid_t pid, bool killed) {
+    int how = 0;
+    CHECK_EQ(waitpid(pid, &how, 0), pid);
+    if (killed ? !WIFSIGNALED(how) : !(WIFEXITED(how) && WEXITSTATUS(how) == 0))
+        FAIL("process %d ended with %#x, %s", pid, (unsigned)how, killed ? "expected a signal" : "expected exit 0");
+}
+
+static uint32_t op_timeout_ms = 20000;
+static tpcomm_status_t expected = TPCOMM_ERR_PEER_DIED;
+
+/* AllReduce until it fails; then the error must be the expected one, name rank 1, and stay. */
+static void loop(int32_t rank, int32_t size) {
+    tpcomm_config_t config = {.struct_size = sizeof config, .init_timeout_ms = 30000, .op_timeout_ms = op_timeout_ms};
+    tpcomm_t *comm = NULL;
+    static float data[50000];
+    CHECK_OK(tpcomm_init_env(&config, &comm));
+    tpcomm_status_t status = TPCOMM_OK;
+    for (size_t i = 0; status == TPCOMM_OK; i++)
+        status = tpcomm_all_reduce(comm, data, data, i % 2 == 0 ? 16 : 50000, TPCOMM_F32, TPCOMM_SUM, NULL);
+    CHECK_STATUS(status, expected);
+    CHECK_ERROR_HAS("rank 1");
+    CHECK_STATUS(tpcomm_barrier(comm, NULL), expected);
+    CHECK_OK(tpcomm_destroy(comm));
+    (void)rank, (void)size;
+}
+
+/* Rank 1 calls five times, then sleeps until it is killed, or exits. */
+static void quiet(int32_t rank, int32_t size) {
+    if (rank != 1) {
+        loop(rank, size);
+        return;
+    }
+    tpcomm_config_t config = {.struct_size = sizeof config, .init_timeout_ms = 30000, .op_timeout_ms = op_timeout_ms};
+    tpcomm_t *comm = NULL;
+    static float data[50000];
+    CHECK_OK(tpcomm_init_env(&config, &comm));
+    for (size_t i = 0; i < 5; i++)
+        CHECK_OK(tpcomm_all_reduce(comm, data, data, i % 2 == 0 ? 16 : 50000, TPCOMM_F32, TPCOMM_SUM, NULL));
+    if (getenv("TPCOMM_TEST_EXIT") != NULL) _Exit(0);
+    for (;;) pause();
+}
+
+static void scene(const char *what, void (*fn)(int32_t, int32_t), int32_t size, int signal_number, unsigned after_ms) {
+    static int number;
+    char job[64];
+    pid_t pids[TPCOMM_MAX_RANKS];
+    snprintf(job, sizeof job, "death-%d-%d", getpid(), number++);
+    for (int32_t r = 0; r < size; r++) pids[r] = spawn(r, size, job, fn);
+    usleep(after_ms * 1000u);
+    if (signal_number != 0) kill(pids[1], signal_number);
+    uint64_t start = tpc_clock_ns();
+    for (int32_t r = 0; r < size; r++)
+        if (r != 1) reap(pids[r], false);
+    uint64_t ms = (tpc_clock_ns() - start) / 1000000u;
+    printf("%s, %d ranks: the others knew after %llu ms\n", what, size, (unsigned long long)ms);
+    if (signal_number == SIGKILL && ms > 4000) FAIL("too late");
+    if (signal_number == SIGSTOP) kill(pids[1], SIGKILL);
+    reap(pids[1], signal_number != 0);
+}
+
+/* I3: start, use, kill all at a random point; again and again. */
+static void restart_after_kill(void) {
+    uint64_t seed = 3;
+    char job[64];
+    snprintf(job, sizeof job, "restart-%d", getpid());
+    for (int round = 0; round < 20; round++) {
+        pid_t pids[2];
+        for (int32_t r = 0; r < 2; r++) pids[r] = spawn(r, 2, job, loop);
+        usleep((useconds_t)(random_next(&seed) % 60000));
+        for (int32_t r = 0; r < 2; r++) kill(pids[r], SIGKILL);
+        for (int32_t r = 0; r < 2; r++) waitpid(pids[r], NULL, 0);
+    }
+}
+
+static void fresh(int32_t rank, int32_t size) {
+    tpcomm_t *comm = NULL;
+    tpcomm_config_t config = ranks_config();
+    CHECK_OK(tpcomm_init_env(&config, &comm));
+    CHECK_OK(tpcomm_barrier(comm, NULL));
+    CHECK_OK(tpcomm_finalize(comm));
+    CHECK_OK(tpcomm_destroy(comm));
+    (void)rank, (void)size;
+}
+
+int main(void) {
+    int shm_before = shm_entries();
+    scene("killed in a call", loop, 3, SIGKILL, 300);
+    scene("killed in a call", loop, 2, SIGKILL, 300);
+    scene("killed between calls", quiet, 3, SIGKILL, 300);
+    CHECK_EQ(setenv("TPCOMM_TEST_EXIT", "1", 1), 0);
+    scene("exited", quiet, 2, 0, 0);
+    CHECK_EQ(unsetenv("TPCOMM_TEST_EXIT"), 0);
+
+    expected = TPCOMM_ERR_TIMEOUT;
+    op_timeout_ms = 1500;
+    scene("stopped", loop, 3, SIGSTOP, 300);
+
+    restart_after_kill();
+    char job[64];
+    snprintf(job, sizeof job, "restart-%d", getpid());
+    pid_t pids[2];
+    for (int32_t r = 0; r < 2; r++) pids[r] = spawn(r, 2, job, fresh);
+    for (int32_t r = 0; r < 2; r++) reap(pids[r], false);
+    CHECK_EQ(shm_entries(), shm_before);
+    return 0;
+}

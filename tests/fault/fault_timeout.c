@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Check that a wait which has lasted op_timeout_ms is a failure on every rank, with the call and who was waited for
+ * (U1, U2, H10), that all later calls of any kind end at once, and that the same processes then make a new group that
+ * works (U4). Also: a raised timeout holds for a wait that has begun, and config.interrupted ends a wait.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "multirank/ranks.h"
+
+static void late_rank(rank_t *rank) {
+    float x[8] = {1};
+    for (int i = 0; i < 6; i++) CHECK_OK(tpcomm_all_reduce(rank->comm, x, x, 8, TPCOMM_F32, TPCOMM_SUM, NULL));
+    CHECK_OK(tpcomm_set_op_timeout(rank->comm, 1000));
+    CHECK_OK(tpcomm_barrier(rank->comm, NULL));
+    if (rank->rank == 2) usleep(2500000);
+    uint64_t start = tpc_clock_ns();
+    CHECK_STATUS(tpcomm_all_reduce(rank->comm, x, x, 8, TPCOMM_F32, TPCOMM_SUM, NULL), TPCOMM_ERR_TIMEOUT);
+    uint64_t ms = (tpc_clock_ns() - start) / 1000000u;
+    if (rank->rank == 2 ? ms > 500 : ms < 1000 || ms > 3000)
+        FAIL("rank %d: after %llu ms", rank->rank, (unsigned long long)ms);
+    CHECK_ERROR_HAS("all_reduce seq 8 count 8 f32 sum");
+    CHECK_ERROR_HAS("waiting for rank 2 (last seq 7)");
+    CHECK_ERROR_HAS("world");
+    tpcomm_error_t error = {.struct_size = sizeof error};
+    CHECK_STATUS(tpcomm_async_status(rank->comm, &error), TPCOMM_ERR_TIMEOUT);
+    CHECK_EQ(error.rank, 2);
+    CHECK_EQ(error.coll, TPCOMM_ALL_REDUCE);
+    CHECK_EQ(error.seq, 8);
+    start = tpc_clock_ns();
+    CHECK_STATUS(tpcomm_barrier(rank->comm, NULL), TPCOMM_ERR_TIMEOUT);
+    CHECK_STATUS(tpcomm_all_reduce(rank->comm, x, x, 1, TPCOMM_F32, TPCOMM_MAX, NULL), TPCOMM_ERR_TIMEOUT);
+    CHECK(tpc_clock_ns() - start < 1000000000u);
+}
+
+/* A failure inside one rank's call is every rank's. */
+static void fails_inside(rank_t *rank) {
+    float x[8] = {1};
+    for (int i = 0; i < 4; i++) CHECK_OK(tpcomm_all_reduce(rank->comm, x, x, 8, TPCOMM_F32, TPCOMM_SUM, NULL));
+    tpcomm_status_t fifth = tpcomm_all_reduce(rank->comm, x, x, 8, TPCOMM_F32, TPCOMM_SUM, NULL);
+    if (rank->rank == 1) CHECK_EQ(fifth, TPCOMM_ERR_PEER_FAILED); /* the others may have finished theirs */
+    CHECK_STATUS(tpcomm_barrier(rank->comm, NULL), TPCOMM_ERR_PEER_FAILED);
+    CHECK_ERROR_HAS("rank 1 failed in all_reduce seq 5");
+}
+
+static void in_one_process_again(int32_t rank, int32_t size, void *arg) {
+    (void)arg;
+    resources_t before = resources_now();
+    for (int round = 0; round < 3; round++) {
+        tpcomm_config_t config = {.struct_size = sizeof config, .init_timeout_ms = 30000, .op_timeout_ms = 300};
+        tpcomm_t *comm = NULL;
+        CHECK_OK(tpcomm_init_env(&config, &comm));
+        if (rank == 0) {
+            usleep(600000);
+            CHECK_STATUS(tpcomm_barrier(comm, NULL), TPCOMM_ERR_TIMEOUT);
+        } else {
+            CHECK_STATUS(tpcomm_barrier(comm, NULL), TPCOMM_ERR_TIMEOUT);
+        }
+        CHECK_OK(tpcomm_destroy(comm));
+        resources_check_equal(before, "after a timeout");
+    }
+    tpcomm_t *comm = NULL;
+    tpcomm_config_t config = ranks_config();
+    CHECK_OK(tpcomm_init_env(&config, &comm));
+    int32_t one = 1;
+    CHECK_OK(tpcomm_all_reduce(comm, &one, &one, 1, TPCOMM_I32, TPCOMM_SUM, NULL));
+    CHECK_EQ(one, size);
+    CHECK_OK(tpcomm_finalize(comm));
+    CHECK_OK(tpcomm_destroy(comm));
+}
+
+static void longer_while_waiting(rank_t *rank) {
+    CHECK_OK(tpcomm_set_op_timeout(rank->comm, 1000));
+    CHECK_OK(tpcomm_barrier(rank->comm, NULL));
+    if (rank->rank == 1) {
+        usleep(300000);
+        CHECK_OK(tpcomm_set_op_timeout(rank->comm, 30000));
+        usleep(1700000);
+    }
+    CHECK_OK(tpcomm_barrier(rank->comm, NULL));
+}
+
+static _Atomic int asked;
+static int32_t stop_please(void *arg) {
+    return *(int *)arg != 0 && ++asked > 2;
+}
+
+static void *wait_forever(void *arg) {
+    CHECK_STATUS(tpcomm_barrier(arg, NULL), TPCOMM_ERR_INTERRUPTED);
+    CHECK_ERROR_HAS("interrupted");
+    return NULL;
+}
+
+static void interrupted(void) {
+    int active = 0;
+    tpcomm_t *comms[2];
+    tpcomm_config_t config = ranks_config();
+    config.interrupted = stop_please;
+    config.interrupted_arg = &active;
+    CHECK_OK(tpcomm_init_local(2, &config, comms));
+    active = 1;
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, wait_forever, comms[0]), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_STATUS(tpcomm_barrier(comms[1], NULL), TPCOMM_ERR_INTERRUPTED);
+    CHECK_OK(tpcomm_destroy(comms[0]));
+    CHECK_OK(tpcomm_destroy(comms[1]));
+}
+
+int main(void) {
+    tpcomm_config_t config = ranks_config();
+    for (int kind = 0; kind < RANKS_KINDS; kind++) {
+        CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", "", 1), 0);
+        ranks_run(kind, 3, &config, late_rank, NULL);
+        ranks_run(kind, 2, &config, longer_while_waiting, NULL);
+    }
+    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", "fail@reduce:1:5", 1), 0);
+    ranks_run(RANKS_PROCESSES, 2, &config, fails_inside, NULL);
+    ranks_run(RANKS_PROCESSES, 3, &config, fails_inside, NULL);
+    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", "", 1), 0);
+    ranks_fork(2, in_one_process_again, NULL);
+    interrupted();
+    return 0;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "multirank/ranks.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+const char *ranks_kind_name(int kind) {
+    return kind == RANKS_THREADS ? "threads" : "processes";
+}
+
+tpcomm_config_t ranks_config(void) {
+    return (tpcomm_config_t){.struct_size = sizeof(tpcomm_config_t), .init_timeout_ms = 60000, .op_timeout_ms = 60000};
+}
+
+static void run_rank(rank_t *rank, rank_fn fn) {
+    fn(rank);
+    if (tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK) CHECK_OK(tpcomm_finalize(rank->comm));
+}
+
+/* ------------------------------------------------------------------ threads */
+
+typedef struct {
+    pthread_t thread;
+    rank_t rank;
+    rank_fn fn;
+} thread_t;
+
+static void *thread_main(void *arg) {
+    thread_t *thread = arg;
+    run_rank(&thread->rank, thread->fn);
+    return NULL;
+}
+
+static void run_threads(int32_t size, const tpcomm_config_t *config, rank_fn fn, void *arg) {
+    tpcomm_t *comms[TPCOMM_MAX_RANKS];
+    thread_t threads[TPCOMM_MAX_RANKS];
+    CHECK_OK(tpcomm_init_local(size, config, comms));
+    for (int32_t r = 0; r < size; r++) {
+        threads[r] = (thread_t){.rank = {.comm = comms[r], .rank = r, .size = size, .arg = arg}, .fn = fn};
+        CHECK_EQ(pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]), 0);
+    }
+    for (int32_t r = 0; r < size; r++) CHECK_EQ(pthread_join(threads[r].thread, NULL), 0);
+    for (int32_t r = 0; r < size; r++) CHECK_OK(tpcomm_destroy(comms[r]));
+}
+
+/* ------------------------------------------------------------------ processes */
+
+static void set_number(const char *name, int32_t value) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    CHECK_EQ(setenv(name, text, 1), 0);
+}
+
+void ranks_set_env(int32_t rank, int32_t size, const char *job) {
+    set_number("TPCOMM_RANK", rank);
+    set_number("TPCOMM_SIZE", size);
+    set_number("TPCOMM_LOCAL_RANK", rank);
+    set_number("TPCOMM_LOCAL_SIZE", size);
+    CHECK_EQ(setenv("TPCOMM_JOB_ID", job, 1), 0);
+}
+
+void ranks_fork(int32_t size, void (*fn)(int32_t rank, int32_t size, void *arg), void *arg) {
+    static int jobs;
+    char job[64];
+    pid_t children[TPCOMM_MAX_RANKS];
+    snprintf(job, sizeof job, "test-%d-%d", getpid(), jobs++);
+    fflush(NULL);
+    for (int32_t r = 0; r < size; r++) {
+        children[r] = fork();
+        CHECK(children[r] >= 0);
+        if (children[r] == 0) {
+            ranks_set_env(r, size, job);
+            fn(r, size, arg);
+            fflush(NULL);
+            _Exit(0);
+        }
+    }
+    bool good = true;
+    for (int32_t r = 0; r < size; r++) {
+        int how = 0;
+        CHECK_EQ(waitpid(children[r], &how, 0), children[r]);
+        if (WIFEXITED(how) && WEXITSTATUS(how) == 0) continue;
+        fprintf(stderr, "rank %d ended with %s %d\n", r, WIFEXITED(how) ? "status" : "signal",
+                WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how));
+        good = false;
+    }
+    if (!good) FAIL("a rank failed");
+}
+
+typedef struct {
+    const tpcomm_config_t *config;
+    rank_fn fn;
+    void *arg;
+} process_t;
+
+static void process_main(int32_t rank, int32_t size, void *arg) {
+    const process_t *process = arg;
+    rank_t self = {.rank = rank, .size = size, .arg = process->arg};
+    CHECK_OK(tpcomm_init_env(process->config, &self.comm));
+    run_rank(&self, process->fn);
+    CHECK_OK(tpcomm_destroy(self.comm));
+}
+
+void ranks_run(int kind, int32_t size, const tpcomm_config_t *config, rank_fn fn, void *arg) {
+    if (kind == RANKS_THREADS) {
+        run_threads(size, config, fn, arg);
+        return;
+    }
+    process_t process = {.config = config, .fn = fn, .arg = arg};
+    ranks_fork(size, process_main, &process);
+}
+
+/* ------------------------------------------------------------------ resources */
+
+static int count_entries(const char *path) {
+    DIR *dir = opendir(path);
+    CHECK(dir != NULL);
+    int count = 0;
+    while (readdir(dir) != NULL) count++;
+    closedir(dir);
+    return count;
+}
+
+static int count_maps(void) {
+    FILE *file = fopen("/proc/self/maps", "re");
+    CHECK(file != NULL);
+    char line[1024];
+    int count = 0;
+    while (fgets(line, sizeof line, file) != NULL)
+        if (strstr(line, "memfd:tpcomm") != NULL) count++;
+    fclose(file);
+    return count;
+}
+
+resources_t resources_now(void) {
+    return (resources_t){
+        .fds = count_entries("/proc/self/fd"), .maps = count_maps(), .threads = count_entries("/proc/self/task")};
+}
+
+void resources_check_equal(resources_t before, const char *what) {
+    resources_t after = resources_now();
+    /* A joined thread's entry in /proc can outlive the join by a moment. */
+    for (int i = 0; i < 200 && after.threads != before.threads; i++) {
+        usleep(1000);
+        after = resources_now();
+    }
+    if (after.fds != before.fds || after.maps != before.maps || after.threads != before.threads)
+        FAIL("%s: descriptors %d -> %d, mappings of ours %d -> %d, threads %d -> %d", what, before.fds, after.fds,
+             before.maps, after.maps, before.threads, after.threads);
+}
+
+uint64_t random_next(uint64_t *state) {
+    uint64_t x = (*state += 0x9e3779b97f4a7c15u);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Check the choice: limits are bytes and exact (P3), the documented precedence and what happens for a group size
+ * without rows (P4), a forced path is refused where it cannot be, explain and choose say the same for every size,
+ * ranges cover everything, and no fact that a rank alone knows can enter (F1: the choice has no argument for it).
+ */
+#include "check.h"
+#include "coordinator/backends.h"
+#include "dispatch/dispatch.h"
+#include "multirank/ranks.h"
+
+static tpc_table_t table;
+
+static tpc_dispatch_t *make(int32_t size, tpcomm_path_t forced) {
+    tpc_agreed_t agreed = {.size = size,
+                           .device_kind = TPCOMM_DEVICE_CPU,
+                           .topology = TPC_TOPOLOGY_CPU,
+                           .forced_path = forced,
+                           .workspace_bytes = 1u << 25};
+    tpc_dispatch_t *dispatch = NULL;
+    CHECK_OK(tpc_dispatch_new(&agreed, &table, tpc_backends, &dispatch));
+    return dispatch;
+}
+
+static tpc_call_key_t key_of(uint64_t bytes) {
+    return (tpc_call_key_t){.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_BF16, .op = TPCOMM_SUM, .bytes = bytes};
+}
+
+static tpcomm_path_t choose(const tpc_dispatch_t *dispatch, uint64_t bytes) {
+    tpc_call_key_t key = key_of(bytes);
+    tpc_choice_t choice;
+    CHECK_OK(tpc_dispatch_choose(dispatch, &key, 0, &choice));
+    return choice.path;
+}
+
+static void put_row(tpc_row_t row) {
+    memmove(&table.rows[1], &table.rows[0], table.count * sizeof *table.rows);
+    table.rows[0] = row;
+    table.count++;
+}
+
+static tpc_row_t row_of(int32_t size, uint64_t min, uint64_t max, tpcomm_path_t path) {
+    return (tpc_row_t){.coll = TPCOMM_ALL_REDUCE,
+                       .topology = TPC_TOPOLOGY_CPU,
+                       .size = size,
+                       .path = path,
+                       .source = TPCOMM_SOURCE_MEASURED,
+                       .bytes_min = min,
+                       .bytes_max = max,
+                       .base_ns = -1};
+}
+
+/* A limit of 1 MiB: tokens x hidden x 2 bytes, on the threshold and around it. */
+static void limits_are_bytes(void) {
+    static const struct {
+        uint64_t tokens, hidden;
+        bool below;
+    } rows[] = {{64, 7168, true},   {73, 7168, true},   {74, 7168, false}, {1, 7168, true},    {128, 4096, true},
+                {129, 4096, false}, {64, 8192, true},   {65, 8192, false}, {102, 5120, true},  {103, 5120, false},
+                {1, 524288, true},  {1, 524289, false}, {524288, 1, true}, {524289, 1, false}, {256, 2048, true},
+                {257, 2048, false}, {0, 4096, true},    {1, 1, true},      {2048, 256, true},  {2049, 256, false}};
+    tpc_table_builtin(&table);
+    put_row(row_of(2, 1048577, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT));
+    put_row(row_of(2, 0, 1048576, TPCOMM_PATH_CPU_ONESHOT));
+    tpc_dispatch_t *dispatch = make(2, 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tpcomm_path_t want = rows[i].below ? TPCOMM_PATH_CPU_ONESHOT : TPCOMM_PATH_CPU_TWOSHOT;
+        if (choose(dispatch, rows[i].tokens * rows[i].hidden * 2) != want)
+            FAIL("%llu tokens of %llu", (unsigned long long)rows[i].tokens, (unsigned long long)rows[i].hidden);
+    }
+    tpc_dispatch_free(dispatch);
+}
+
+static void precedence(void) {
+    tpc_table_builtin(&table);
+    put_row(row_of(2, 100, 200,
+                   TPCOMM_PATH_CPU_TWOSHOT)); /* a tuning file's row: wins over the built-in one, in its range only */
+    tpc_dispatch_t *dispatch = make(2, 0);
+    CHECK_EQ(choose(dispatch, 99), TPCOMM_PATH_CPU_ONESHOT);
+    CHECK_EQ(choose(dispatch, 100), TPCOMM_PATH_CPU_TWOSHOT);
+    CHECK_EQ(choose(dispatch, 200), TPCOMM_PATH_CPU_TWOSHOT);
+    CHECK_EQ(choose(dispatch, 201), TPCOMM_PATH_CPU_ONESHOT);
+    tpc_call_key_t key = key_of(150);
+    tpcomm_decision_t decision;
+    CHECK_OK(tpc_dispatch_explain(dispatch, &key, 0, &decision));
+    CHECK_EQ(decision.bytes_min, 100);
+    CHECK_EQ(decision.bytes_max, 200);
+    CHECK_EQ(decision.source, TPCOMM_SOURCE_MEASURED);
+    CHECK_EQ(decision.expected_ns, -1);
+    CHECK(strstr(decision.reason, "tuning file") != NULL);
+    tpc_choice_t choice;
+    CHECK_OK(tpc_dispatch_choose(dispatch, &key, TPCOMM_PATH_CPU_ONESHOT, &choice)); /* the call's own path over all */
+    CHECK_EQ(choice.path, TPCOMM_PATH_CPU_ONESHOT);
+    tpc_dispatch_free(dispatch);
+
+    dispatch = make(2, TPCOMM_PATH_CPU_TWOSHOT); /* the settings' over the tables */
+    CHECK_EQ(choose(dispatch, 1), TPCOMM_PATH_CPU_TWOSHOT);
+    CHECK_OK(tpc_dispatch_explain(dispatch, &key, 0, &decision));
+    CHECK(strstr(decision.reason, "TPCOMM_PATH") != NULL);
+    /* ... but it speaks of all_reduce: a barrier goes its own way. */
+    tpc_call_key_t barrier = {.coll = TPCOMM_BARRIER};
+    CHECK_OK(tpc_dispatch_choose(dispatch, &barrier, 0, &choice));
+    CHECK_EQ(choice.path, TPCOMM_PATH_CPU_ONESHOT);
+    tpc_dispatch_free(dispatch);
+}
+
+static void absent_group_size(void) {
+    tpc_table_builtin(&table);
+    put_row(row_of(4, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT)); /* a tuning row speaks of its own group size alone */
+    tpc_dispatch_t *six = make(6, 0);
+    tpc_call_key_t key = key_of(1u << 20);
+    tpcomm_decision_t decision;
+    CHECK_OK(tpc_dispatch_explain(six, &key, 0, &decision));
+    CHECK_EQ(decision.path, TPCOMM_PATH_CPU_TWOSHOT);
+    CHECK(strstr(decision.reason, "4 ranks") != NULL && strstr(decision.reason, "none for 6 ranks") != NULL);
+    tpc_dispatch_free(six);
+    tpc_dispatch_t *sixteen = make(16, 0);
+    CHECK_OK(tpc_dispatch_explain(sixteen, &key, 0, &decision));
+    CHECK(strstr(decision.reason, "8 ranks") != NULL && strstr(decision.reason, "none for 16 ranks") != NULL);
+    tpc_dispatch_free(sixteen);
+    table.count = 0; /* no row at all: still a path, and said so */
+    tpc_dispatch_t *bare = make(3, 0);
+    CHECK_OK(tpc_dispatch_explain(bare, &key, 0, &decision));
+    CHECK(strstr(decision.reason, "no row") != NULL);
+    tpc_dispatch_free(bare);
+}
+
+static void refusals(void) {
+    tpc_table_builtin(&table);
+    tpc_dispatch_t *dispatch = make(2, 0);
+    tpc_choice_t choice;
+    tpcomm_decision_t decision;
+    tpc_call_key_t key = key_of(8);
+    CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, TPCOMM_PATH_LOCAL, &choice), TPCOMM_ERR_UNSUPPORTED);
+    CHECK_ERROR_HAS("group of one");
+    CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, 1, &choice), TPCOMM_ERR_INVALID_ARG);
+    CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, 1000, &choice), TPCOMM_ERR_INVALID_ARG);
+    key.dtype = TPCOMM_F8_E5M2;
+    CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, 0, &choice), TPCOMM_ERR_UNSUPPORTED);
+    CHECK_STATUS(tpc_dispatch_explain(dispatch, &key, 0, &decision), TPCOMM_ERR_UNSUPPORTED);
+    key.dtype = TPCOMM_I8;
+    key.op = TPCOMM_AVG;
+    CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, 0, &choice), TPCOMM_ERR_UNSUPPORTED);
+    key.op = TPCOMM_MAX;
+    CHECK_OK(tpc_dispatch_choose(dispatch, &key, 0, &choice));
+    tpc_dispatch_free(dispatch);
+}
+
+/* Random tables and calls: two makings agree, explain agrees with choose, and its range holds at both ends and not
+ * beyond. */
+static void random_tables(void) {
+    uint64_t seed = 5;
+    for (int round = 0; round < 300; round++) {
+        tpc_table_builtin(&table);
+        int32_t size = (int32_t)(1 + random_next(&seed) % TPCOMM_MAX_RANKS);
+        for (uint64_t n = random_next(&seed) % 12; n > 0; n--) {
+            uint64_t a = random_next(&seed) >> (random_next(&seed) % 64),
+                     b = random_next(&seed) >> (random_next(&seed) % 64);
+            tpc_row_t row = row_of(size, a < b ? a : b,
+                                   random_next(&seed) % 5 == 0 ? UINT64_MAX
+                                   : a < b                     ? b
+                                                               : a,
+                                   random_next(&seed) % 2 ? TPCOMM_PATH_CPU_ONESHOT : TPCOMM_PATH_CPU_TWOSHOT);
+            if (random_next(&seed) % 3 == 0) row.dtype = (tpcomm_dtype_t)(1 + random_next(&seed) % 10);
+            put_row(row);
+        }
+        tpc_dispatch_t *one = make(size, 0), *two = make(size, 0);
+        for (int i = 0; i < 200; i++) {
+            tpc_call_key_t key = key_of(random_next(&seed) >> (random_next(&seed) % 64));
+            key.dtype = (tpcomm_dtype_t)(1 + random_next(&seed) % 10);
+            tpc_choice_t a, b;
+            tpcomm_decision_t decision;
+            CHECK_OK(tpc_dispatch_choose(one, &key, 0, &a));
+            CHECK_OK(tpc_dispatch_choose(two, &key, 0, &b));
+            CHECK_EQ(a.path, b.path);
+            CHECK_OK(tpc_dispatch_explain(one, &key, 0, &decision));
+            CHECK_EQ(a.path, decision.path);
+            CHECK(decision.bytes_min <= key.bytes && key.bytes <= decision.bytes_max);
+            for (int end = 0; end < 2; end++) {
+                tpc_call_key_t at = key;
+                at.bytes = end ? decision.bytes_max : decision.bytes_min;
+                tpcomm_decision_t same;
+                CHECK_OK(tpc_dispatch_explain(one, &at, 0, &same));
+                CHECK_EQ(same.path, decision.path);
+                CHECK_EQ(same.bytes_min, decision.bytes_min);
+                CHECK_EQ(same.bytes_max, decision.bytes_max);
+            }
+        }
+        tpc_dispatch_free(one);
+        tpc_dispatch_free(two);
+    }
+}
+
+int main(void) {
+    limits_are_bytes();
+    precedence();
+    absent_group_size();
+    refusals();
+    random_tables();
+    return 0;
+}

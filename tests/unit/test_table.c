@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Check tuning files: a good one is read to the letter; every other is refused with the file, the place and the value,
+ * and never half used (J3, F12): another schema, device, library version; unknown, missing, duplicate and mistyped
+ * keys; rows that contradict each other; every prefix of a good file.
+ */
+#include <unistd.h>
+
+#include "check.h"
+#include "dispatch/dispatch.h"
+
+static char path[64];
+static tpc_table_t table;
+
+static void write_file(const char *text, size_t bytes) {
+    FILE *file = fopen(path, "wbe");
+    CHECK(file != NULL);
+    CHECK_EQ(fwrite(text, 1, bytes, file), bytes);
+    CHECK_EQ(fclose(file), 0);
+}
+
+static tpcomm_status_t read_text(const char *text) {
+    write_file(text, strlen(text));
+    tpc_table_builtin(&table);
+    return tpc_table_read(path, "cpu", &table);
+}
+
+#define HEAD "{\"schema\": \"tpcomm-tuning/1\", \"device\": \"cpu\", "
+#define ROW  "\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 2, \"path\": \"cpu_twoshot\""
+
+static const char good[] =
+    HEAD "\"library_version\": \"0.1.0\", \"manifest\": {\"any\": [1, 2]}, \"rows\": [\n"
+         "{" ROW ", \"dtype\": \"bf16\", \"capturing\": false, \"bytes_min\": 1024, \"bytes_max\": 4294967296, "
+         "\"source\": \"measured\", \"base_us\": 1.5, \"per_mib_us\": 100.25},\n"
+         "{" ROW ", \"bytes_min\": 4294967297}]}";
+
+static void reads_all(void) {
+    tpc_table_t builtin;
+    tpc_table_builtin(&builtin);
+    CHECK_OK(read_text(good));
+    CHECK_EQ(table.count, builtin.count + 2);
+    CHECK(memcmp(&table.rows[2], builtin.rows, builtin.count * sizeof *builtin.rows) == 0);
+    CHECK(strcmp(table.origin, path) == 0);
+    const tpc_row_t *row = &table.rows[0];
+    CHECK_EQ(row->coll, TPCOMM_ALL_REDUCE);
+    CHECK_EQ(row->dtype, TPCOMM_BF16);
+    CHECK_EQ(row->size, 2);
+    CHECK_EQ(row->capturing, TPCOMM_OFF);
+    CHECK_EQ(row->path, TPCOMM_PATH_CPU_TWOSHOT);
+    CHECK_EQ(row->source, TPCOMM_SOURCE_MEASURED);
+    CHECK_EQ(row->built_in, 0);
+    CHECK_EQ(row->bytes_min, 1024);
+    CHECK_EQ(row->bytes_max, 4294967296);
+    CHECK_EQ(row->base_ns, 1500);
+    CHECK_EQ(row->per_mib_ns, 100250);
+    CHECK(table.rows[1].bytes_max == UINT64_MAX && table.rows[1].base_ns == -1 && table.rows[1].dtype == 0);
+    CHECK(tpc_table_hash(&table) != tpc_table_hash(&builtin));
+}
+
+static void refuse(const char *text, tpcomm_status_t want, const char *piece, const char *piece2) {
+    tpcomm_status_t status = read_text(text);
+    if (status != want || !strstr(tpcomm_last_error(), piece) || !strstr(tpcomm_last_error(), piece2))
+        FAIL("%s gave %s: %s; want %s with \"%s\" and \"%s\"", text, tpcomm_status_name(status), tpcomm_last_error(),
+             tpcomm_status_name(want), piece, piece2);
+    CHECK_ERROR_HAS(path);
+}
+
+static void refuses(void) {
+#define ONE_ROW(row) HEAD "\"rows\": [{" row "}]}"
+    refuse("", TPCOMM_ERR_PARSE, "", "");
+    refuse("{", TPCOMM_ERR_PARSE, "", "");
+    refuse("[]", TPCOMM_ERR_PARSE, "", "");
+    refuse("{\"schema\": \"tpcomm-tuning/2\"}", TPCOMM_ERR_PARSE, "tpcomm-tuning/2", "tpcomm-tuning/1");
+    refuse("{\"schema\": \"tpcomm-replay/1\"}", TPCOMM_ERR_PARSE, "tpcomm-replay/1", "");
+    refuse("{\"device\": \"cpu\", \"schema\": \"tpcomm-tuning/1\", \"rows\": []}", TPCOMM_ERR_PARSE, "schema", "");
+    refuse("{\"schema\": \"tpcomm-tuning/1\", \"device\": \"NVIDIA H200\", \"rows\": []}", TPCOMM_ERR_CONFIG,
+           "NVIDIA H200", "cpu");
+    refuse(HEAD "\"library_version\": \"0.9\", \"rows\": []}", TPCOMM_ERR_CONFIG, "0.9", "0.1");
+    refuse(HEAD "\"library_version\": \"0.11\", \"rows\": []}", TPCOMM_ERR_CONFIG, "0.11", "0.1");
+    refuse(HEAD "\"rows\": {}}", TPCOMM_ERR_PARSE, "rows", "");
+    refuse(HEAD "\"Rows\": []}", TPCOMM_ERR_PARSE, "Rows", "rows");
+    refuse("{\"schema\": \"tpcomm-tuning/1\", \"device\": \"cpu\"}", TPCOMM_ERR_PARSE, "rows", "");
+    refuse(ONE_ROW(ROW ", \"byte_max\": 5"), TPCOMM_ERR_PARSE, "byte_max", "bytes_max");
+    refuse(ONE_ROW(ROW ", \"path\": \"local\""), TPCOMM_ERR_PARSE, "path", "");
+    refuse(ONE_ROW("\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 2, \"path\": \"threeshot\""),
+           TPCOMM_ERR_PARSE, "rows[0].path", "threeshot");
+    refuse(ONE_ROW("\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 2, \"path\": \"auto\""),
+           TPCOMM_ERR_PARSE, "rows[0].path", "auto");
+    refuse(ONE_ROW("\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"path\": \"local\""), TPCOMM_ERR_PARSE, "ranks",
+           "");
+    refuse(ONE_ROW("\"coll\": \"gather\", \"topology\": \"cpu\", \"ranks\": 2, \"path\": \"local\""), TPCOMM_ERR_PARSE,
+           "rows[0].coll", "gather");
+    refuse(ONE_ROW("\"coll\": \"all_reduce\", \"topology\": \"moon\", \"ranks\": 2, \"path\": \"local\""),
+           TPCOMM_ERR_PARSE, "rows[0].topology", "moon");
+    refuse(ONE_ROW("\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 17, \"path\": \"local\""),
+           TPCOMM_ERR_PARSE, "rows[0].ranks", "17");
+    refuse(ONE_ROW("\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": \"2\", \"path\": \"local\""),
+           TPCOMM_ERR_PARSE, "rows[0].ranks", "2");
+    refuse(ONE_ROW(ROW ", \"bytes_max\": 1.5"), TPCOMM_ERR_PARSE, "rows[0].bytes_max", "1.5");
+    refuse(ONE_ROW(ROW ", \"bytes_max\": -1"), TPCOMM_ERR_PARSE, "rows[0].bytes_max", "-1");
+    refuse(ONE_ROW(ROW ", \"bytes_max\": 9007199254740993"), TPCOMM_ERR_PARSE, "rows[0].bytes_max", "");
+    refuse(ONE_ROW(ROW ", \"bytes_max\": 1e400"), TPCOMM_ERR_PARSE, "", "");
+    refuse(ONE_ROW(ROW ", \"bytes_min\": 10, \"bytes_max\": 9"), TPCOMM_ERR_PARSE, "rows[0].bytes_max", "10");
+    refuse(ONE_ROW(ROW ", \"capturing\": \"no\""), TPCOMM_ERR_PARSE, "rows[0].capturing", "");
+    refuse(ONE_ROW(ROW ", \"source\": \"guessed\""), TPCOMM_ERR_PARSE, "rows[0].source", "guessed");
+    refuse(ONE_ROW(ROW ", \"dtype\": \"bfloat16\""), TPCOMM_ERR_PARSE, "rows[0].dtype", "bfloat16");
+    refuse(ONE_ROW(ROW ", \"base_us\": -2"), TPCOMM_ERR_PARSE, "rows[0].base_us", "-2");
+    refuse(HEAD "\"rows\": [7]}", TPCOMM_ERR_PARSE, "rows[0]", "");
+    refuse(HEAD "\"rows\": [{" ROW ", \"bytes_max\": 100}, {" ROW ", \"bytes_min\": 100}]}", TPCOMM_ERR_PARSE,
+           "rows[1]", "row 0");
+    refuse(HEAD "\"rows\": [{" ROW "}, {" ROW ", \"dtype\": \"f32\"}]}", TPCOMM_ERR_PARSE, "rows[1]", "row 0");
+}
+
+static void too_many_rows(void) {
+    size_t room = 400000, used = 0;
+    char *text = malloc(room);
+    CHECK(text != NULL);
+    used += (size_t)snprintf(text, room, "%s", HEAD "\"rows\": [");
+    for (int i = 0; i < 1100; i++)
+        used += (size_t)snprintf(text + used, room - used, "%s{" ROW ", \"bytes_min\": %d, \"bytes_max\": %d}",
+                                 i ? "," : "", 2 * i, 2 * i);
+    snprintf(text + used, room - used, "]}");
+    refuse(text, TPCOMM_ERR_PARSE, "at most", "rows");
+    free(text);
+}
+
+static void every_prefix(void) {
+    for (size_t bytes = 0; bytes + 1 < sizeof good; bytes++) {
+        write_file(good, bytes);
+        tpc_table_builtin(&table);
+        CHECK_STATUS(tpc_table_read(path, "cpu", &table), TPCOMM_ERR_PARSE);
+        CHECK_ERROR_HAS(path);
+    }
+    CHECK_EQ(unlink(path), 0);
+    CHECK_STATUS(tpc_table_read(path, "cpu", &table), TPCOMM_ERR_IO);
+    CHECK_STATUS(tpc_table_read("/tmp", "cpu", &table), TPCOMM_ERR_IO);
+    CHECK_ERROR_HAS("/tmp");
+}
+
+int main(void) {
+    snprintf(path, sizeof path, "/tmp/tpcomm-test-table-%d.json", (int)getpid());
+    reads_all();
+    refuses();
+    too_many_rows();
+    every_prefix();
+    return 0;
+}
