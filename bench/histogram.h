@@ -14,9 +14,9 @@
 
 #define BENCH_HISTOGRAM_SCHEMA "tpcomm-histogram/1"
 
-/** Greatest T that a file may hold; and greatest sum of counts (above it a double cannot count by ones). */
+/** Greatest T that a file may hold; and greatest sum of counts (the greatest that JSON carries exactly). */
 #define BENCH_HISTOGRAM_TOKENS_MAX 2147483647u
-#define BENCH_HISTOGRAM_COUNT_MAX  (UINT64_C(1) << 53)
+#define BENCH_HISTOGRAM_COUNT_MAX  ((UINT64_C(1) << 53) - 1)
 
 /** count iterations of so many tokens (or sequences); count > 0. */
 typedef struct {

@@ -48,8 +48,8 @@ static tpcomm_status_t set_value(const bench_option_t *option, const char *text,
         double value;
         if (!bench_number_double(text, strlen(text), &value) || value < option->double_min ||
             value > option->double_max)
-            return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s: allowed are numbers from %g to %g", option->name, text,
-                             option->double_min, option->double_max);
+            return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s: allowed are numbers from %.10g to %.10g", option->name,
+                             text, option->double_min, option->double_max);
         memcpy(field, &value, sizeof value);
         return TPCOMM_OK;
     }
@@ -180,8 +180,8 @@ static void print_limits(const bench_options_t *table, const bench_option_t *opt
     case BENCH_OPTION_DOUBLE: {
         double value;
         memcpy(&value, field, sizeof value);
-        fprintf(file, " (%g to %g", option->double_min, option->double_max);
-        if (!isnan(value)) fprintf(file, "; default %g", value);
+        fprintf(file, " (%.10g to %.10g", option->double_min, option->double_max);
+        if (!isnan(value)) fprintf(file, "; default %.10g", value);
         fputc(')', file);
         return;
     }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/json.h"
 #include "batching.h"
@@ -78,6 +79,12 @@ static tpcomm_status_t copy_text(const char *option, const char *text, char *to,
     return TPCOMM_OK;
 }
 
+/** Whether two paths lead to one file that exists. */
+static bool is_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 /** What the command line says, checked as far as it can be before the trace is read. */
 static tpcomm_status_t check_settings(const settings_t *settings, bench_histogram_t *histogram) {
     bench_source_t *source = &histogram->source;
@@ -86,6 +93,8 @@ static tpcomm_status_t check_settings(const settings_t *settings, bench_histogra
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "--time-scale and --target-batch: only one of them can be given");
     if (settings->iteration_ms == 0 && settings->token_ms == 0)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "--iteration-ms 0 and --token-ms 0: an iteration must take some time");
+    if (is_same_file(settings->input, settings->output))
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "--output %s is the trace itself", settings->output);
     status = copy_text("--input", base_name(settings->input), source->trace, sizeof source->trace);
     if (status == TPCOMM_OK && settings->credit)
         status = copy_text("--credit", settings->credit, source->credit, sizeof source->credit);
