@@ -12,7 +12,9 @@ who=()
 
 usage() {
     cat <<END
-usage: scripts/fresh.sh [--suite NAME] [--mirror URL] [--keep] [root] [user]     (as root; default: root user)
+usage: scripts/fresh.sh [--suite NAME] [--mirror URL] [--keep] [root] [user] [ci]     (as root; default: root user)
+  root, user     README's two commands as root, as a user without sudo
+  ci             .ci/run
   --suite NAME   Debian release (default: $suite)
   --mirror URL   Debian mirror (default: mmdebstrap's)
   --keep         leave the roots and logs where they are
@@ -24,7 +26,7 @@ while [ $# -gt 0 ]; do
     --suite) suite=${2:?--suite wants a name} && shift ;;
     --mirror) mirror=${2:?--mirror wants an address} && shift ;;
     --keep) keep=1 ;;
-    root | user) who+=("$1") ;;
+    root | user | ci) who+=("$1") ;;
     --help | -h) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
     esac
@@ -105,7 +107,8 @@ make_root() { # USER
     # What a clone has, as it is in the working tree now.
     git ls-files -z | while IFS= read -r -d '' file; do [ ! -e "$file" ] || printf '%s\0' "$file"; done |
         tar -C . --null -T - -cf - | tar -C "$root$place" --no-same-owner -xf -
-    if [ "$1" = root ]; then name=root; else
+    name=root
+    if [ "$1" = user ]; then
         name=newcomer
         in_root "$root" root online chown -R newcomer:newcomer "$place"
     fi
@@ -134,8 +137,13 @@ echo "making a bare Debian $suite"
 step "$work/mmdebstrap.log" "mmdebstrap --variant=minbase $suite" \
     mmdebstrap --variant=minbase "$suite" "$work/base.tar" ${mirror:+"$mirror"} || { show "$work/mmdebstrap.log" && fail "mmdebstrap"; }
 
-for name in "${who[@]}"; do
-    make_root "$name"
+for each in "${who[@]}"; do
+    make_root "$each"
+    if [ "$each" = ci ]; then
+        step "$work/ci.log" ".ci/run" in_root "$root" root online bash "$place/.ci/run" || { show "$work/ci.log" && fail ".ci/run"; }
+        grep '^===.*: ok' "$work/ci.log" | sed 's/^/    | /'
+        continue
+    fi
     if [ "$name" != root ]; then
         # The user's first run must stop at the message and leave no trace but the message.
         status=0
@@ -153,4 +161,4 @@ for name in "${who[@]}"; do
     command_as test.sh
     show "$work/$name-test.sh.log" 12
 done
-echo "fresh.sh: both commands work as ${who[*]}"
+echo "fresh.sh: works: ${who[*]}"

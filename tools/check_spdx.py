@@ -16,14 +16,21 @@ EXEMPT_NAMES = {"LICENSE"}
 EXEMPT_FOLDERS = ("tests/data/", "tests/fuzz/seeds/")
 
 
+def git(root, *arguments):
+    """What git prints, or None without git or outside a repository."""
+    try:
+        done = subprocess.run(["git", "-C", root, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
 def project_files(root):
     """Files of the working tree that git tracks or would; without git, all but build directories and hidden folders."""
-    listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    top = subprocess.run(["git", "-C", root, "rev-parse", "--show-toplevel"],
-                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    if listed.returncode == 0 and os.path.realpath(top.stdout.strip() or "/") == os.path.realpath(root):
-        return sorted(name for name in listed.stdout.decode().split("\0") if name and os.path.isfile(os.path.join(root, name)))
+    top = git(root, "rev-parse", "--show-toplevel")
+    if top and os.path.realpath(top.strip()) == os.path.realpath(root):
+        listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        return sorted(name for name in listed.split("\0") if name and os.path.isfile(os.path.join(root, name)))
     found = []
     for folder, folders, names in os.walk(root):
         folders[:] = [f for f in folders if f not in (".git", "__pycache__", "out", ".deb") and
