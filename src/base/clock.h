@@ -12,8 +12,8 @@ uint64_t tpc_clock_ns(void);
 
 /** When a wait must end, and who may end it sooner. */
 typedef struct {
-    uint64_t at_ns;              /**< by tpc_clock_ns */
-    uint64_t start_ns;           /**< when the deadline was made: for "after N ms" in texts */
+    uint64_t at_ns;                    /**< by tpc_clock_ns */
+    uint64_t start_ns;                 /**< when the deadline was made: for "after N ms" in texts */
     int32_t (*interrupted)(void *arg); /**< may be NULL; asked at least every 100 ms by the waiting thread */
     void *interrupted_arg;
 } tpc_deadline_t;
@@ -28,8 +28,9 @@ uint64_t tpc_deadline_left_ms(const tpc_deadline_t *deadline);
 uint64_t tpc_deadline_elapsed_ms(const tpc_deadline_t *deadline);
 
 /**
- * Wait until fd has one of the poll(2) events (or an error or hang-up, which also counts as ready). EINTR goes on with what
- * is left. Returns OK when ready, TIMEOUT (no text recorded: the caller knows who was waited for), INTERRUPTED (text recorded).
+ * Wait until fd has one of the poll(2) events (or an error or hang-up, which also counts as ready). EINTR goes on with
+ * what is left. Returns OK when ready, TIMEOUT (no text recorded: the caller knows who was waited for), INTERRUPTED
+ * (text recorded).
  */
 tpcomm_status_t tpc_deadline_poll(const tpc_deadline_t *deadline, int fd, short events);
 

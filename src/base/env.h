@@ -4,13 +4,13 @@
  *
  * A row: X(ID, "NAME" without TPCOMM_, kind, scope, default, minimum, maximum, unit, allowed words, help)
  *   kind   BOOL  1/0, true/false, on/off, yes/no, any case, blanks around it ignored
- *          U64   decimal digits only; minimum and maximum inclusive
- *          WORD  one of the allowed words ("a|b|c")
+ *          U64   decimal digits only, blanks around them ignored; minimum and maximum inclusive
+ *          WORD  one of the allowed words ("a|b|c"), any case, blanks around it ignored
  *          TEXT  anything
- *   scope  SHARED  must agree on all ranks: a rank where it is unset takes rank 0's value; anything else is CONFIG_MISMATCH
+ *   scope  SHARED  must agree on all ranks: unset on a rank, it takes rank 0's value; anything else is CONFIG_MISMATCH
  *          LOCAL   each rank's own (log, dump, library paths)
  *          RANK    says who this rank is and how ranks meet; read by bootstrap/rank_env.c
- * An empty value counts as unset. docs/environment.md is generated from this table (tools/gen_environment_doc.py checks it).
+ * An empty value counts as unset. docs/environment.md is made from this table by tools/gen_environment_doc.py.
  */
 #ifndef TPC_BASE_ENV_H
 #define TPC_BASE_ENV_H
@@ -70,7 +70,7 @@ extern const tpc_env_row_t tpc_env_table[TPC_ENV_COUNT];
 typedef struct {
     bool set;                      /**< false: unset or empty; then the default stands in u64 and text */
     uint64_t u64;                  /**< BOOL (0 or 1), U64; WORD: index into the allowed words */
-    char text[TPC_ENV_TEXT_BYTES]; /**< the value in its canonical spelling: words in lower case, numbers without blanks */
+    char text[TPC_ENV_TEXT_BYTES]; /**< in its one spelling: words in lower case, numbers without blanks */
 } tpc_env_value_t;
 
 /** All variables at one moment. */
@@ -79,8 +79,9 @@ typedef struct {
 } tpc_env_t;
 
 /**
- * Read and check every variable. Fails: CONFIG, naming the variable, its value and what is allowed. Unknown TPCOMM_ names are
- * logged as a warning with the nearest known name, once per name and process. (TPCOMM_BENCH_* and TPCOMM_TEST_* are not ours.)
+ * Read and check every variable. Fails: CONFIG, naming the variable, its value and what is allowed. Unknown TPCOMM_
+ * names are logged as a warning with the nearest known name, once per name and process. (TPCOMM_BENCH_* and
+ * TPCOMM_TEST_* are not ours.)
  */
 tpcomm_status_t tpc_env_read(tpc_env_t *env_p);
 

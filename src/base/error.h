@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** The text behind a status: recorded once, by the function that first knows the cause; callers pass the status up in silence. */
+/** The text behind a status: recorded once, by the function that first knows the cause; callers pass the status up. */
 #ifndef TPC_BASE_ERROR_H
 #define TPC_BASE_ERROR_H
 

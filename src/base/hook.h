@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * Test hooks: named points where a test makes a rank fail or wait. Compiled in only where TPC_HOOKS is defined (the library
- * that tests link); otherwise every call is a constant. TPCOMM_TEST_HOOKS="fail@POINT:RANK;delay@POINT:RANK:MS;set@NAME:VALUE", RANK
- * may be *. A point fires every time it is passed; "fail@POINT:RANK:N" from the N-th passing on (1 = first).
+ * Test hooks: named points where a test makes a rank fail or wait. Compiled in only where TPC_HOOKS is defined (the
+ * library that tests link); otherwise every call is a constant. RANK may be *.
+ * TPCOMM_TEST_HOOKS="fail@POINT:RANK;delay@POINT:RANK:MS;set@NAME:VALUE"
+ * A point fires every time it is passed; "fail@POINT:RANK:N" from each rank's N-th passing on (1 = first). While the
+ * variable cannot be understood, every point fails with INVALID_ARG.
  */
 #ifndef TPC_BASE_HOOK_H
 #define TPC_BASE_HOOK_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * JSON, strict: cJSON (loaded at run time) parses and prints, this file checks what it lets through. UTF-8 without a byte-order
- * mark or NUL (nor \u0000), RFC 8259 grammar, no duplicate keys, at most 64 levels deep, TPC_JSON_MAX_BYTES long and 2^21 values,
- * numbers of at most 63 characters, the same in every locale. Integers are exact or refused. Every error is PARSE and names the file and line:column, or the file and the key's
- * path ("rows[3].bytes_max") with the value.
+ * JSON, strict: cJSON (loaded at run time) parses and prints, these files check what they let through. UTF-8 without a
+ * byte-order mark or NUL (nor \u0000), RFC 8259 grammar, no duplicate keys, at most 64 levels deep, TPC_JSON_MAX_BYTES
+ * long, of 2^21 values, numbers of at most 63 characters, the same in every locale. Integers are exact or refused.
+ * Every error is PARSE and names the file and line:column, or the file and the key's path ("rows[3].bytes_max") with
+ * the value.
  */
 #ifndef TPC_BASE_JSON_H
 #define TPC_BASE_JSON_H
@@ -25,14 +26,14 @@ typedef struct {
     const void *node;
 } tpc_json_value_t;
 
-/** Load cJSON; path "" or NULL: TPCOMM_CJSON_PATH, then the system's. Done once per process; UNSUPPORTED if it cannot be had. */
+/** Load cJSON; path "" or NULL: TPCOMM_CJSON_PATH, then the system's. Once per process. Fails: UNSUPPORTED, CONFIG. */
 tpcomm_status_t tpc_json_load_library(const char *path);
 
-/** Parse text (need not be terminated). name stands in errors: a file name or "<tuning>". The caller frees the document. */
+/** Parse text (need not be terminated). name stands in errors: a file name or "<tuning>". The caller frees *doc_p. */
 tpcomm_status_t tpc_json_parse(const char *name, const char *text, size_t bytes, tpc_json_t **doc_p);
 /** Read and parse a file. Fails: IO (naming the file and errno; a directory or unreadable file), PARSE. */
 tpcomm_status_t tpc_json_read_file(const char *path, tpc_json_t **doc_p);
-/** Read a whole file of at most max_bytes; the caller frees *text_p; it is terminated. Fails: IO, PARSE (too long), NO_MEMORY. */
+/** Read a whole file of at most max_bytes; the caller frees *text_p, which is terminated. Fails: IO, PARSE. */
 tpcomm_status_t tpc_json_slurp(const char *path, size_t max_bytes, char **text_p, size_t *bytes_p);
 void tpc_json_free(tpc_json_t *doc);
 
@@ -52,8 +53,10 @@ tpc_json_value_t tpc_json_next(tpc_json_value_t value);
 const char *tpc_json_key(tpc_json_value_t value);
 
 /** Typed reads: PARSE with the key's path and the value where the type or range is wrong or the member is absent. */
-tpcomm_status_t tpc_json_u64(tpc_json_value_t object, const char *key, uint64_t minimum, uint64_t maximum, uint64_t *value_p);
-tpcomm_status_t tpc_json_double(tpc_json_value_t object, const char *key, double minimum, double maximum, double *value_p);
+tpcomm_status_t tpc_json_u64(tpc_json_value_t object, const char *key, uint64_t minimum, uint64_t maximum,
+                             uint64_t *value_p);
+tpcomm_status_t tpc_json_double(tpc_json_value_t object, const char *key, double minimum, double maximum,
+                                double *value_p);
 tpcomm_status_t tpc_json_bool(tpc_json_value_t object, const char *key, bool *value_p);
 tpcomm_status_t tpc_json_string(tpc_json_value_t object, const char *key, const char **value_p);
 tpcomm_status_t tpc_json_object(tpc_json_value_t object, const char *key, tpc_json_value_t *value_p);
@@ -63,21 +66,32 @@ tpcomm_status_t tpc_json_as_u64(tpc_json_value_t value, uint64_t minimum, uint64
 /** Record a PARSE error about a value: "file: path.to.key = VALUE: " and the text. For checks of the caller's own. */
 tpcomm_status_t tpc_json_fail(tpc_json_value_t value, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Building. A writer owns one document; functions on a NULL parent do nothing, so only tpc_json_write's result needs a check. */
+/*
+ * Building. A writer owns one document; functions on a NULL parent do nothing, so only the result of
+ * tpc_json_writer_text or tpc_json_write_file needs a check. key NULL: into an array. Strings that are not UTF-8 get
+ * U+FFFD in place of each wrong byte.
+ */
 typedef struct tpc_json_writer tpc_json_writer_t;
 typedef void tpc_json_node_t;
-tpcomm_status_t tpc_json_writer_new(const char *schema, tpc_json_writer_t **writer_p); /**< root object with "schema" first */
+/** A document whose root is an object with "schema" first. */
+tpcomm_status_t tpc_json_writer_new(const char *schema, tpc_json_writer_t **writer_p);
 tpc_json_node_t *tpc_json_writer_root(tpc_json_writer_t *writer);
-tpc_json_node_t *tpc_json_add_object(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key); /**< key NULL: into an array */
+tpc_json_node_t *tpc_json_add_object(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key);
 tpc_json_node_t *tpc_json_add_array(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key);
-void tpc_json_add_u64(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, uint64_t value); /**< over 2^53: an error at write */
+/** Beyond 2^53 - 1: an error at write; also for i64. */
+void tpc_json_add_u64(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, uint64_t value);
 void tpc_json_add_i64(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, int64_t value);
-void tpc_json_add_double(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, double value); /**< NaN: null; infinite: an error at write */
+/** NaN: null; infinite: an error at write. */
+void tpc_json_add_double(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, double value);
 void tpc_json_add_bool(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, bool value);
-void tpc_json_add_string(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, const char *value); /**< NULL: null */
+/** NULL: null. */
+void tpc_json_add_string(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, const char *value);
 /** The document's text; the caller frees it with free(). */
 tpcomm_status_t tpc_json_writer_text(tpc_json_writer_t *writer, char **text_p);
-/** Write to a temporary file beside path and rename it, so that a reader always sees a whole file. Fails: IO, NO_MEMORY. */
+/**
+ * Write to a temporary file beside path and rename it, so that a reader always sees a whole file. What is no plain file
+ * (/dev, a pipe) is written to in place. Fails: IO, NO_MEMORY.
+ */
 tpcomm_status_t tpc_json_write_file(tpc_json_writer_t *writer, const char *path);
 void tpc_json_writer_free(tpc_json_writer_t *writer);
 

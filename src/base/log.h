@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** Log lines. Level and destination: tpcomm_log_set, TPCOMM_LOG, TPCOMM_LOG_SUBSYS, TPCOMM_LOG_FILE. Default: warnings to stderr. */
+/** Log lines. Where to: tpcomm_log_set, TPCOMM_LOG, _LOG_SUBSYS, _LOG_FILE. Default: warnings to stderr. */
 #ifndef TPC_BASE_LOG_H
 #define TPC_BASE_LOG_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** Libraries loaded at run time into a table of function pointers: explicit path first, every tried path in the error. */
+/** Libraries loaded at run time into a table of function pointers: explicit path, or names; the error has all tried. */
 #ifndef TPC_BASE_SHLIB_H
 #define TPC_BASE_SHLIB_H
 
@@ -16,9 +16,9 @@ typedef struct {
 } tpc_shlib_symbol_t;
 
 typedef struct {
-    const char *what;             /**< for messages: "cJSON" */
-    const char *const *names;     /**< sonames to try in order, NULL at the end */
-    bool deepbind;                /**< RTLD_DEEPBIND (left out under sanitizers): the library must use its own symbols, not the server's */
+    const char *what;         /**< for messages: "cJSON" */
+    const char *const *names; /**< sonames to try in order, NULL at the end */
+    bool deepbind;            /**< the library must use its own symbols, not the server's (not under sanitizers) */
     const tpc_shlib_symbol_t *symbols;
     size_t symbol_count;
 } tpc_shlib_desc_t;
@@ -31,10 +31,11 @@ typedef struct {
 /**
  * Open a library and fill table.
  * @param explicit_path  "" or NULL: search by desc->names; else only this file.
- * Fails: UNSUPPORTED, with dlerror of every path tried, or the first missing required symbol and the file. Missing optional
- * symbols stay NULL.
+ * Fails: UNSUPPORTED, with dlerror of every path tried, or the first missing required symbol and the file. Missing
+ * optional symbols stay NULL.
  */
-tpcomm_status_t tpc_shlib_open(const tpc_shlib_desc_t *desc, const char *explicit_path, void *table, tpc_shlib_t *lib_p);
+tpcomm_status_t tpc_shlib_open(const tpc_shlib_desc_t *desc, const char *explicit_path, void *table,
+                               tpc_shlib_t *lib_p);
 
 void tpc_shlib_close(tpc_shlib_t *lib);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** Names, sizes and texts of the public sets (status, dtype, op, coll, path): one X-macro list each, so they cannot drift. */
+/** Names, sizes and texts of the public sets (status, dtype, op, coll, path), from one X-macro list each. */
 #ifndef TPC_BASE_STATUS_H
 #define TPC_BASE_STATUS_H
 
