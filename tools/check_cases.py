@@ -30,7 +30,8 @@ CASES = {
     "S": "1",
 }
 AREAS = {"this release", "groups", "python", "gpu", "kernels", "nccl", "graph", "fused", "failure", "ib"}
-LINE = re.compile(r"^([A-Z][0-9]+)\s*\|\s*(F[0-9]+(?:,F[0-9]+)*)\s*\|\s*(test|owed):\s*([^|]+?)\s*\|\s*(\S.*)$")
+LINE = re.compile(r"^([A-Z][0-9]+)\s*\|\s*(F[0-9]+(?:,F[0-9]+)*)\s*\|\s*([^|]+?)\s*\|\s*(\S.*)$")
+WHERE = re.compile(r"^(?:test:\s*([^;:]+))?(?:(?:^|;\s*)owed:\s*([^;:]+))?$")
 
 
 def ctest_names(build):
@@ -38,34 +39,44 @@ def ctest_names(build):
     return {test["name"] for test in json.loads(shown.stdout)["tests"]}
 
 
+def read(path):
+    """(line number, case, tests, areas) of each line of the file; case None where the line has not the form."""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            match = LINE.match(line)
+            where = match and WHERE.match(match.group(3))
+            if not where:
+                yield number, None, [], []
+            else:
+                yield number, match.group(1), *([v.strip() for v in (values or "").split(",") if v.strip()] for values in where.groups())
+
+
 def faults(path, names, strict):
-    """Yields (line number, why); counts of what stands in the file go to the last item."""
+    """Yields (line number, why)."""
     wanted = {kind + number for kind, numbers in CASES.items() for number in numbers.split()}
     first_line = {}
-    with open(path, encoding="utf-8") as file:
-        lines = file.read().split("\n")
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
+    number = 0
+    for number, case, tests, areas in read(path):
+        if case is None or not tests + areas:
+            yield number, "not of the form ID | FAMILY,... | test: NAME, ... ; owed: AREA, ... | words"
             continue
-        match = LINE.match(line)
-        if not match:
-            yield number, "not of the form ID | FAMILY,... | test: NAME, ... or owed: AREA, ... | words"
-            continue
-        case, _, kind, values, _ = match.groups()
         if case not in wanted:
             yield number, f"{case} is no case (tools/check_cases.py lists them)"
         if case in first_line:
             yield number, f"{case} stands in line {first_line[case]} already"
         first_line.setdefault(case, number)
-        for value in (v.strip() for v in values.split(",")):
-            if kind == "test" and value not in names:
-                yield number, f"{case}: there is no test {value}"
-            if kind == "owed" and value not in AREAS:
-                yield number, f"{case}: owed by {value}, which is none of {', '.join(sorted(AREAS))}"
-            if kind == "owed" and value == "this release" and strict:
+        for test in tests:
+            if test not in names:
+                yield number, f"{case}: there is no test {test}"
+        for area in areas:
+            if area not in AREAS:
+                yield number, f"{case}: owed by {area}, which is none of {', '.join(sorted(AREAS))}"
+            if area == "this release" and strict:
                 yield number, f"{case} is owed by this release"
     for case in sorted(wanted - first_line.keys(), key=lambda c: (c[0], int(c[1:]))):
-        yield len(lines), f"{case} is missing"
+        yield number, f"{case} is missing"
 
 
 def main():
@@ -85,11 +96,10 @@ def main():
     if found:
         print("\n".join(found))
         return 1
-    with open(args.cases, encoding="utf-8") as file:
-        rows = [match for match in map(LINE.match, file) if match]
-    shown = sum(row.group(3) == "test" for row in rows)
-    pending = sum("this release" in row.group(4) for row in rows)
-    print(f"cases: {len(rows)}, shown by tests {shown}, owed {len(rows) - shown} (by this release {pending})")
+    rows = list(read(args.cases))
+    shown = sum(bool(tests) for _, _, tests, _ in rows)
+    pending = sum("this release" in areas for _, _, _, areas in rows)
+    print(f"cases: {len(rows)}, shown by tests {shown}, owed {sum(bool(areas) for _, _, _, areas in rows)} (by this release {pending})")
     return 0
 
 

@@ -24,9 +24,10 @@ class Cases(Planted):
 
     def test_clean(self):
         self.set("W8", "test: test_one, test_two")
+        self.set("W13", "test: test_one; owed: gpu, groups")
         status, output = self.check("--strict")
         self.assertEqual(status, 0, output)
-        self.assertIn("shown by tests 1,", output)
+        self.assertIn("shown by tests 2,", output)
 
     def test_missing_and_double(self):
         self.lines = [line for line in self.lines if not line.startswith("S1 ")]
@@ -36,8 +37,10 @@ class Cases(Planted):
     def test_unknown(self):
         self.set("W8", "test: test_three")
         self.set("H9", "owed: somebody")
-        self.lines += ["Z9 | F1 | owed: gpu | words", "W9 no form"]
-        self.assert_faults(self.check(), ("W8", "no test test_three"), ("H9", "somebody"), "Z9 is no case", "not of the form")
+        self.set("C1", "test: test_one, test_four; owed: gpu")
+        self.lines += ["Z9 | F1 | owed: gpu | words", "W9 no form", "W9 | F1 | test: | words", "W9 | F1 | gpu | words"]
+        self.assert_faults(self.check(), ("W8", "no test test_three"), ("H9", "somebody"), ("C1", "no test test_four"), "Z9 is no case",
+                           *["not of the form"] * 3)
 
     def test_this_release(self):
         self.set("W8", "owed: this release")
