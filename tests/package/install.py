@@ -46,6 +46,12 @@ def check_files(prefix, build, source):
                     sys.exit(f"{path} names {trace}")
 
 
+def check_linked(program, shared):
+    """A program loads libtpcomm.so if it is to, and not if it was linked to the archive."""
+    if ("libtpcomm.so.0." in run("readelf", "-dW", program)) != shared:
+        sys.exit(f"{program} is {'not ' if shared else ''}linked to the shared library")
+
+
 def by_cmake(args, prefix, folder):
     build = os.path.join(folder, "by cmake")
     configure = [args.cmake, "-S", CONSUMER, "-G", args.generator, f"-DCMAKE_C_COMPILER={args.cc}",
@@ -53,6 +59,7 @@ def by_cmake(args, prefix, folder):
     run(*configure, "-B", build)
     run(args.cmake, "--build", build)
     for name in ("c_tpcomm", "c_tpcomm_static", "cc_tpcomm", "cc_tpcomm_static"):
+        check_linked(os.path.join(build, name), not name.endswith("static"))
         print(f"find_package, {name}: {run(os.path.join(build, name)).strip()}")
     # Another minor release has another ABI until 1.0.
     refused = subprocess.run([*configure, "-B", build + " 0.9", "-DWANT_VERSION=0.9"], stdout=subprocess.PIPE,
@@ -77,6 +84,7 @@ def by_pkg_config(args, prefix, folder):
             program = os.path.join(folder, f"by pkg-config {language} {way}")
             run(*compiler, "-Wall", "-Werror", *shlex.split(ask("--cflags")), os.path.join(CONSUMER, source), *libraries,
                 "-o", program)
+            check_linked(program, way == "shared")
             loaded = {**os.environ, "LD_LIBRARY_PATH": os.path.dirname(libdir)} if way == "shared" else os.environ
             print(f"pkg-config, {language} {way}: {run(program, env=loaded).strip()}")
     if ask("--modversion") != args.version:
