@@ -46,8 +46,9 @@ static bool is_decimal(const char *text, size_t length) {
 }
 
 /**
- * Up to 15 digits and a power of ten that a double holds exactly: one rounded operation gives the nearest double
- * (Clinger, "How to read floating point numbers accurately", 1990). False if the text is not so simple.
+ * At most 16 characters: with a point 15 digits, which a double holds exactly, as it does the power of ten, so that
+ * their quotient is the nearest double (Clinger, "How to read floating point numbers accurately", 1990); without one a
+ * whole number, rounded once. False if the text is not so simple.
  */
 static bool simple_double(const char *text, size_t length, double *value_p) {
     static const double power[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -65,7 +66,6 @@ static bool simple_double(const char *text, size_t length, double *value_p) {
         }
     }
     size_t decimals = point == length ? 0 : length - point - 1;
-    if (length - (point == length ? 0 : 1) > 15) return false;
     *value_p = (double)mantissa / power[decimals];
     return true;
 }
