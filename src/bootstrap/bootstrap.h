@@ -2,10 +2,10 @@
 /**
  * How ranks meet, and the links they keep: the only door of src/bootstrap.
  *
- * Meeting gives every rank a link to every other one: an abstract unix socket on the same host (so that descriptors can be passed),
- * TCP across hosts, a queue between threads of one process. On these links small control messages travel during init and group
- * making; nothing on a hot path. Every wait has the caller's deadline, sees a peer's end, and ends in the same status on every rank
- * of the team.
+ * Meeting gives every rank a link to every other one: an abstract unix socket on the same host (so that descriptors can
+ * be passed), TCP across hosts, a queue between threads of one process. On these links small control messages travel
+ * during init and group making; nothing on a hot path. Every wait has the caller's deadline, sees a peer's end, and
+ * ends in the same status on every rank of the team.
  */
 #ifndef TPC_BOOTSTRAP_H
 #define TPC_BOOTSTRAP_H
@@ -26,16 +26,18 @@ typedef struct {
     char root[256];                 /**< "host:port" to meet at, exact; "" if none */
     char root_host[256];            /**< host of rank 0 with a base port (MASTER_ADDR/MASTER_PORT); "" if none */
     uint16_t root_base_port;        /**< root_base_port + 1 ... + 16 are tried; 0 if none */
-    char job[256];                  /**< text that tells jobs of this user on this host apart: launcher's job id and addresses */
-    char bind[256];                 /**< TPCOMM_BIND */
-    char host_id[64];               /**< this host's identity: TPCOMM_HOST_ID, else boot id + network namespace */
-    char used[192];                 /**< for texts: "torchrun: RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 ..." */
+    char job[256];    /**< text that tells jobs of this user on this host apart: launcher's job id and addresses */
+    char bind[256];   /**< TPCOMM_BIND */
+    char host_id[64]; /**< this host's identity: TPCOMM_HOST_ID, else boot id + network namespace */
+    char used[192];   /**< for texts: "torchrun: RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 ..." */
 } tpc_rank_env_t;
 
 /**
- * First complete set of TPCOMM_*, torchrun, Open MPI, PMI, Slurm variables. Fails: CONFIG: a set that is begun and not complete
- * (naming what is missing) where no later set is complete; two complete sets that disagree in rank or size (naming both), unless
- * the explicit TPCOMM_ set decides; rank outside size; no set at all (naming `tpcomm-bench run -n 2 -- ./program`).
+ * First complete set of TPCOMM_*, torchrun, Open MPI, PMI, Slurm variables. Fails: CONFIG: a set that is begun and not
+ * complete (naming what is missing) where no later set is complete; complete sets that disagree in rank or size where
+ * none of them can be the inner launcher's (naming both; docs/launch.md); a value that is no number; no set at all
+ * (naming `tpcomm-bench run -n 2 -- ./program`). A rank outside size is let through: tpc_bootstrap_meet_env refuses it
+ * on all ranks.
  */
 tpcomm_status_t tpc_rank_env_read(const tpc_env_t *env, tpc_rank_env_t *rank_env_p);
 
@@ -50,20 +52,31 @@ typedef struct tpc_bootstrap tpc_bootstrap_t;
 tpcomm_status_t tpc_bootstrap_meet_env(const tpc_rank_env_t *rank_env, const tpc_deadline_t *deadline,
                                        tpc_bootstrap_t **bootstrap_p);
 
-/** Make an id: opens the listeners that rank 0 of this process will use; they are kept until then. */
+/**
+ * Make an id: opens the listeners that rank 0 of this process will use. They are kept until the last communicator met
+ * by the id is gone; an id that nobody uses keeps them until the process ends, or 32 newer ones have been made.
+ */
 tpcomm_status_t tpc_bootstrap_make_id(const tpc_env_t *env, tpcomm_unique_id_t *id_p);
 tpcomm_status_t tpc_bootstrap_meet_id(const tpcomm_unique_id_t *id, int32_t rank, int32_t size, const tpc_env_t *env,
                                       const tpc_deadline_t *deadline, tpc_bootstrap_t **bootstrap_p);
 
+/** exchange is called exactly twice on every rank, unless the first call fails or shows that the ranks do not belong
+ * together. */
 tpcomm_status_t tpc_bootstrap_meet_exchange(int32_t rank, int32_t size, tpcomm_exchange_fn exchange, void *arg,
                                             const tpc_env_t *env, const tpc_deadline_t *deadline,
                                             tpc_bootstrap_t **bootstrap_p);
 
-/** Threads of one process: make the shared meeting place once, then meet from n threads. It is freed by the last rank out. */
+/**
+ * Threads of one process: make the shared meeting place once, then meet from n threads. Each rank meets once; it is out
+ * when that fails, when its bootstrap is freed, or, if it cannot meet at all, by tpc_thread_world_leave. The last one
+ * out frees the place.
+ */
 typedef struct tpc_thread_world tpc_thread_world_t;
 tpcomm_status_t tpc_thread_world_new(int32_t size, tpc_thread_world_t **world_p);
 tpcomm_status_t tpc_bootstrap_meet_threads(tpc_thread_world_t *world, int32_t rank, const tpc_env_t *env,
                                            const tpc_deadline_t *deadline, tpc_bootstrap_t **bootstrap_p);
+/** For a rank that will never meet; the others learn it at once. */
+void tpc_thread_world_leave(tpc_thread_world_t *world, int32_t rank);
 
 /** Close the links and free; local, never blocks. */
 void tpc_bootstrap_free(tpc_bootstrap_t *bootstrap);
@@ -72,8 +85,9 @@ void tpc_bootstrap_free(tpc_bootstrap_t *bootstrap);
 
 typedef struct {
     int32_t rank;
-    int32_t pid;         /**< in this process's pid namespace; 0 if it cannot be seen from here */
-    int pidfd;           /**< readable when the process has ended; -1: same process, other host, or not supported. Owned by the bootstrap */
+    int32_t pid; /**< in this process's pid namespace; 0 if it cannot be seen from here */
+    int pidfd;   /**< readable when the process has ended; -1: same process, other host, or not supported. Owned by the
+                    bootstrap */
     bool same_process, same_host;
     char host_id[64];
 } tpc_member_t;
@@ -87,9 +101,9 @@ uint64_t tpc_bootstrap_nonce(const tpc_bootstrap_t *bootstrap);
 const char *tpc_bootstrap_text(const tpc_bootstrap_t *bootstrap);
 
 /**
- * Rank 0 keeps its listeners so that late-comers are refused by name at once. Descriptors to poll for reading (rank 0 of a met
- * job only); call serve when one is readable: it answers and closes whatever is waiting there, never blocks, and may run on
- * any thread.
+ * Rank 0 keeps its listeners so that late-comers are refused by name at once. Descriptors to poll for reading (rank 0
+ * of a met job only); call serve when one is readable: it answers and closes whatever is waiting there, does not wait
+ * for anybody, and may run on any thread. Bootstraps of one job share a descriptor.
  */
 int32_t tpc_bootstrap_listeners(const tpc_bootstrap_t *bootstrap, int fds_p[2]);
 void tpc_bootstrap_serve(tpc_bootstrap_t *bootstrap, int listener_fd);
@@ -101,33 +115,40 @@ typedef struct {
     uint64_t channel;     /**< tells the messages of this team from other teams': 0 is the world's */
     const int32_t *ranks; /**< n world ranks in group order; ranks[0] leads */
     int32_t n;
-    int32_t me;           /**< my index in ranks */
+    int32_t me; /**< my index in ranks */
 } tpc_team_t;
 
 /**
- * All-gather of equal-sized blobs that is also a vote: every member says how it fared up to here and all leave with one verdict.
+ * All-gather of equal-sized blobs that is also a vote: every member says how it fared up to here and all leave with one
+ * verdict.
  * @param step   names what has just been done or tried ("create segment"); equal on all members, checked.
  * @param mine_status  OK, or this rank's failure, whose text is this thread's last error.
- * @param mine, bytes  the blob (ignored where mine_status is a failure); bytes equal on all members, checked (0 allowed).
+ * @param mine, bytes  the blob (ignored where mine_status is a failure); bytes equal on all members, checked (0
+ * allowed).
  * @param all    out: n * bytes in team order; written only where OK is returned.
- * Returns OK if every member said OK. Else the same status on all members, text recorded on all: the failure of the lowest
- * failing index, as "rank 1 failed in 'create segment': <its text>". A failure of the kinds INVALID_ARG, UNSUPPORTED,
- * VERSION, CONFIG, PARSE and of the -40 class keeps its status on all members; every other becomes PEER_FAILED.
- * A member that does not arrive: TIMEOUT "... missing ranks: 2, 5" on all that did; one that ends: PEER_DIED naming it. Members
- * other than the leader give the leader 1 s more than the deadline, so that they learn its verdict.
+ * Returns OK if every member said OK. Else the same status on all members, text recorded on all: the failure of the
+ * lowest failing index, as "rank 1 failed in 'create segment': <its text>". A failure of the kinds INVALID_ARG,
+ * UNSUPPORTED, VERSION, CONFIG, PARSE and of the -40 class keeps its status on all members; every other becomes
+ * PEER_FAILED (but the rank whose caller asked to be INTERRUPTED gets that). A leader that fails need not wait for the
+ * others. Ranks in texts are indexes of the team. In a team of one the failure stays as it is. A member that does not
+ * arrive: TIMEOUT "... missing ranks: 2, 5" on all that did; one that ends: PEER_DIED naming it; one that freed its
+ * bootstrap: ABORTED. The channel can be used again after each of these. Members other than the leader give the leader
+ * 1 s more than the deadline, so that they learn its verdict.
  */
 tpcomm_status_t tpc_team_gather(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *step,
                                 tpcomm_status_t mine_status, const void *mine, size_t bytes, void *all,
                                 const tpc_deadline_t *deadline);
 
-/** The leader's bytes to all (any length up to 16 MiB; the others' *bytes_p is set; they free *data_p). Votes as tpc_team_gather. */
+/** The leader's bytes to all (any length up to 16 MiB; the others' *bytes_p is set; they free *data_p). Votes as
+ * tpc_team_gather. */
 tpcomm_status_t tpc_team_broadcast(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *step,
                                    tpcomm_status_t mine_status, void **data_p, size_t *bytes_p,
                                    const tpc_deadline_t *deadline);
 
 /**
- * The leader's descriptor to all; every other member gets a descriptor of its own (CLOEXEC). All members must be on one host.
- * Votes as tpc_team_gather; on failure no descriptor is left open.
+ * The leader's descriptor to all; every other member gets a descriptor of its own (CLOEXEC) in *fd_p, which is not
+ * written on the leader. All members must be on one host. Votes as tpc_team_gather; on failure no descriptor is left
+ * open.
  */
 tpcomm_status_t tpc_team_broadcast_fd(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *step,
                                       tpcomm_status_t mine_status, int leader_fd, int *fd_p,

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bootstrap/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bootstrap/host.h"
+#include "bootstrap/net.h"
+
+/* A wait looks again after this long: another thread may have read the frame that this one polls for. */
+#define TURN_MS 20
+/* No more than this is read from one rank before somebody takes some of it. */
+#define IN_BYTES_MAX (64u << 20)
+
+/* ------------------------------------------------------------------ frames and mail */
+
+tpc_frame_t *tpc_frame_new(uint16_t kind, uint64_t channel, const char *step, tpcomm_status_t status, const char *text,
+                           const void *data, size_t bytes) {
+    size_t text_bytes = text ? strnlen(text, TPC_ERROR_BYTES - 1) : 0;
+    tpc_frame_t *frame = malloc(sizeof *frame + text_bytes + bytes);
+    if (!frame) return NULL;
+    atomic_init(&frame->references, 1);
+    frame->head = (tpc_frame_head_t){
+        .magic = TPC_FRAME_MAGIC,
+        .kind = kind,
+        .channel = channel,
+        .status = status,
+        .text_bytes = (uint32_t)text_bytes,
+        .data_bytes = bytes,
+    };
+    memcpy(frame->head.step, step, strnlen(step, sizeof frame->head.step - 1));
+    if (text_bytes > 0) memcpy(frame->body, text, text_bytes);
+    if (data && bytes > 0) memcpy(frame->body + text_bytes, data, bytes);
+    return frame;
+}
+
+void tpc_frame_release(tpc_frame_t *frame) {
+    if (frame && atomic_fetch_sub(&frame->references, 1) == 1) free(frame);
+}
+
+void tpc_frame_text(const tpc_frame_t *frame, char text_p[TPC_ERROR_BYTES]) {
+    memcpy(text_p, frame->body, frame->head.text_bytes);
+    text_p[frame->head.text_bytes] = '\0';
+}
+
+unsigned char *tpc_frame_data(tpc_frame_t *frame) {
+    return frame->body + frame->head.text_bytes;
+}
+
+static size_t frame_bytes(const tpc_frame_t *frame) {
+    return sizeof frame->head + frame->head.text_bytes + frame->head.data_bytes;
+}
+
+void tpc_mail_free(tpc_mail_t *mail) {
+    if (mail->fd >= 0) close(mail->fd);
+    tpc_frame_release(mail->frame);
+    free(mail);
+}
+
+static void mail_list_free(tpc_mail_t **first, tpc_mail_t **last) {
+    for (tpc_mail_t *mail = *first; mail;) {
+        tpc_mail_t *next = mail->next;
+        tpc_mail_free(mail);
+        mail = next;
+    }
+    *first = *last = NULL;
+}
+
+static void mail_append(tpc_mail_t **first, tpc_mail_t **last, tpc_mail_t *mail) {
+    mail->next = NULL;
+    if (*last)
+        (*last)->next = mail;
+    else
+        *first = mail;
+    *last = mail;
+}
+
+/* ------------------------------------------------------------------ boxes */
+
+tpcomm_status_t tpc_boxes_init(tpc_boxes_t *boxes) {
+    memset(boxes, 0, sizeof *boxes);
+    for (int32_t i = 0; i < TPCOMM_MAX_RANKS; i++) boxes->box[i].fd = boxes->box[i].pidfd = boxes->box[i].frame_fd = -1;
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0) return tpc_error(TPCOMM_ERR_NO_MEMORY, "pthread_condattr_init");
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    int err = pthread_cond_init(&boxes->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    if (err != 0) return tpc_error_errno(TPCOMM_ERR_NO_MEMORY, err, "pthread_cond_init");
+    err = pthread_mutex_init(&boxes->mutex, NULL);
+    if (err != 0) {
+        pthread_cond_destroy(&boxes->changed);
+        return tpc_error_errno(TPCOMM_ERR_NO_MEMORY, err, "pthread_mutex_init");
+    }
+    return TPCOMM_OK;
+}
+
+static void box_clear(tpc_box_t *box) {
+    if (box->fd >= 0) close(box->fd);
+    if (box->frame_fd >= 0) close(box->frame_fd);
+    mail_list_free(&box->in_first, &box->in_last);
+    mail_list_free(&box->out_first, &box->out_last);
+    tpc_frame_release(box->frame);
+    *box = (tpc_box_t){.state = TPC_LINK_NONE, .fd = -1, .pidfd = -1, .frame_fd = -1};
+}
+
+void tpc_boxes_destroy(tpc_boxes_t *boxes) {
+    for (int32_t i = 0; i < TPCOMM_MAX_RANKS; i++) box_clear(&boxes->box[i]);
+    pthread_cond_destroy(&boxes->changed);
+    pthread_mutex_destroy(&boxes->mutex);
+}
+
+static void box_break(tpc_box_t *box, int err) {
+    box->state = TPC_LINK_BROKEN;
+    box->err = err;
+}
+
+static void box_append(tpc_box_t *box, tpc_mail_t *mail) {
+    mail_append(&box->in_first, &box->in_last, mail);
+    box->in_bytes += frame_bytes(mail->frame);
+}
+
+/** Unlink the mail behind before (NULL: the first). */
+static tpc_mail_t *box_unlink(tpc_box_t *box, tpc_mail_t *before) {
+    tpc_mail_t *mail = before ? before->next : box->in_first;
+    if (before)
+        before->next = mail->next;
+    else
+        box->in_first = mail->next;
+    if (box->in_last == mail) box->in_last = before;
+    box->in_bytes -= frame_bytes(mail->frame);
+    return mail;
+}
+
+/** The mail before the first of a channel (NULL: there is none before it); false if there is no mail of that channel.
+ */
+static bool box_find(const tpc_box_t *box, uint64_t channel, tpc_mail_t **before_p) {
+    tpc_mail_t *before = NULL;
+    for (tpc_mail_t *mail = box->in_first; mail; before = mail, mail = mail->next) {
+        if (mail->frame->head.channel != channel) continue;
+        *before_p = before;
+        return true;
+    }
+    return false;
+}
+
+/** A withdrawal goes with the vote before it and is never waited for by itself. */
+static bool pays_debt(tpc_box_t *box, const tpc_frame_t *frame) {
+    if (frame->head.kind == TPC_FRAME_WITHDRAW) return false;
+    for (size_t i = 0; i < TPC_LINK_DEBTS; i++) {
+        if (box->debt[i].count == 0 || box->debt[i].channel != frame->head.channel) continue;
+        box->debt[i].count--;
+        return true;
+    }
+    return false;
+}
+
+void tpc_box_deliver(tpc_box_t *box, tpc_mail_t *mail) {
+    if (mail->frame->head.kind == TPC_FRAME_BYE) box->state = TPC_LINK_LEFT;
+    if (mail->frame->head.kind == TPC_FRAME_BYE || pays_debt(box, mail->frame))
+        tpc_mail_free(mail);
+    else
+        box_append(box, mail);
+}
+
+static void box_owe(tpc_box_t *box, uint64_t channel) {
+    tpc_mail_t *before;
+    if (box_find(box, channel, &before)) {
+        tpc_mail_free(box_unlink(box, before));
+        return;
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < TPC_LINK_DEBTS; i++) {
+            bool fits = turn == 0 ? box->debt[i].count > 0 && box->debt[i].channel == channel : box->debt[i].count == 0;
+            if (!fits) continue;
+            box->debt[i].channel = channel;
+            box->debt[i].count++;
+            return;
+        }
+    }
+    if (box->state == TPC_LINK_OPEN) box_break(box, EOVERFLOW);
+}
+
+/* ------------------------------------------------------------------ sockets */
+
+/** Whether a head that came makes sense: everything in it is the other side's word. */
+static bool head_is_sane(const tpc_frame_head_t *head) {
+    return head->magic == TPC_FRAME_MAGIC && head->kind >= TPC_FRAME_VOTE && head->kind <= TPC_FRAME_BYE &&
+           head->text_bytes < TPC_ERROR_BYTES && head->data_bytes <= TPC_FRAME_MAX_BYTES &&
+           memchr(head->step, '\0', sizeof head->step) != NULL;
+}
+
+/** The head is complete: make room for the frame. */
+static bool frame_begin(tpc_box_t *box) {
+    if (!head_is_sane(&box->head)) {
+        box_break(box, EPROTO);
+        return false;
+    }
+    size_t body = box->head.text_bytes + (size_t)box->head.data_bytes;
+    box->frame = malloc(sizeof *box->frame + body);
+    if (!box->frame) {
+        box_break(box, ENOMEM);
+        return false;
+    }
+    atomic_init(&box->frame->references, 1);
+    box->frame->head = box->head;
+    box->body_have = 0;
+    return true;
+}
+
+static void frame_end(tpc_box_t *box) {
+    tpc_mail_t *mail = malloc(sizeof *mail);
+    if (!mail) {
+        box_break(box, ENOMEM);
+        return;
+    }
+    *mail = (tpc_mail_t){.frame = box->frame, .fd = box->frame_fd};
+    box->frame = NULL;
+    box->frame_fd = -1;
+    box->head_have = 0;
+    tpc_box_deliver(box, mail);
+}
+
+/** One read. True: there may be more. */
+static bool box_read(tpc_box_t *box) {
+    char *into;
+    size_t want;
+    if (!box->frame) {
+        into = (char *)&box->head + box->head_have;
+        want = sizeof box->head - box->head_have;
+    } else {
+        into = (char *)box->frame->body + box->body_have;
+        want = box->head.text_bytes + (size_t)box->head.data_bytes - box->body_have;
+    }
+    ssize_t got = tpc_net_recv(box->fd, into, want, &box->frame_fd);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    if (got == 0 || (got < 0 && (errno == ECONNRESET || errno == EPIPE))) {
+        box->state = TPC_LINK_ENDED;
+        return false;
+    }
+    if (got < 0) {
+        box_break(box, errno);
+        return false;
+    }
+    if (!box->frame) {
+        box->head_have += (size_t)got;
+        if (box->head_have < sizeof box->head) return true;
+        if (!frame_begin(box)) return false;
+    } else {
+        box->body_have += (size_t)got;
+    }
+    if (box->body_have == box->head.text_bytes + box->head.data_bytes) frame_end(box);
+    return box->state == TPC_LINK_OPEN && box->in_bytes < IN_BYTES_MAX;
+}
+
+/** Send what goes. A socket that takes nothing any more is left to box_read, which learns why. */
+static void box_write(tpc_box_t *box) {
+    while (box->out_first) {
+        tpc_mail_t *mail = box->out_first;
+        size_t head = sizeof mail->frame->head, whole = frame_bytes(mail->frame), offset = box->out_offset;
+        struct iovec pieces[2];
+        size_t count = 0;
+        if (offset < head) pieces[count++] = (struct iovec){(char *)&mail->frame->head + offset, head - offset};
+        size_t body_offset = offset > head ? offset - head : 0;
+        if (whole - head > body_offset)
+            pieces[count++] = (struct iovec){mail->frame->body + body_offset, whole - head - body_offset};
+        ssize_t sent = tpc_net_send(box->fd, pieces, count, offset == 0 ? mail->fd : -1);
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        if (sent < 0) {
+            if (errno != EPIPE && errno != ECONNRESET) box_break(box, errno);
+            mail_list_free(&box->out_first, &box->out_last);
+            box->out_offset = 0;
+            return;
+        }
+        box->out_offset += (size_t)sent;
+        if (box->out_offset < whole) continue;
+        box->out_offset = 0;
+        box->out_first = mail->next;
+        if (!box->out_first) box->out_last = NULL;
+        tpc_mail_free(mail);
+    }
+}
+
+/** What to poll; a link that is not open, or full, is not polled: its state would wake us again and again. */
+static size_t socket_polls(const tpc_boxes_t *boxes, struct pollfd polls_p[2 * TPCOMM_MAX_RANKS]) {
+    size_t count = 0;
+    for (int32_t i = 0; i < TPCOMM_MAX_RANKS; i++) {
+        const tpc_box_t *box = &boxes->box[i];
+        if (box->state != TPC_LINK_OPEN || box->in_bytes >= IN_BYTES_MAX) continue;
+        polls_p[count++] =
+            (struct pollfd){.fd = box->fd, .events = (short)(box->out_first ? POLLIN | POLLOUT : POLLIN)};
+        if (box->pidfd >= 0) polls_p[count++] = (struct pollfd){.fd = box->pidfd, .events = POLLIN};
+    }
+    return count;
+}
+
+static void socket_pump(tpc_links_t *links) {
+    tpc_boxes_t *boxes = links->boxes;
+    struct pollfd polls[2 * TPCOMM_MAX_RANKS];
+    pthread_mutex_lock(&boxes->mutex);
+    size_t count = socket_polls(boxes, polls);
+    int ready = poll(polls, count, 0);
+    size_t next = 0;
+    for (int32_t i = 0; ready > 0 && i < TPCOMM_MAX_RANKS; i++) {
+        tpc_box_t *box = &boxes->box[i];
+        if (next == count || box->fd != polls[next].fd) continue;
+        short events = polls[next++].revents;
+        /* A forked child that holds the socket hides the end of a process: its pidfd does not. */
+        bool ended = box->pidfd >= 0 && polls[next++].revents != 0;
+        if (events & (POLLOUT | POLLERR)) box_write(box);
+        while ((events != 0 || ended) && box->state == TPC_LINK_OPEN && box_read(box)) continue;
+        if (ended && box->state == TPC_LINK_OPEN && box->in_bytes < IN_BYTES_MAX) box->state = TPC_LINK_ENDED;
+    }
+    pthread_mutex_unlock(&boxes->mutex);
+}
+
+static void socket_send(tpc_links_t *links, int32_t rank, tpc_mail_t *mail) {
+    tpc_box_t *box = &links->boxes->box[rank];
+    pthread_mutex_lock(&links->boxes->mutex);
+    if (box->state == TPC_LINK_OPEN) {
+        mail_append(&box->out_first, &box->out_last, mail);
+        if (box->out_first == mail) box_write(box);
+        mail = NULL;
+    }
+    pthread_mutex_unlock(&links->boxes->mutex);
+    if (mail) tpc_mail_free(mail);
+}
+
+static void socket_wait(tpc_links_t *links, int ms) {
+    struct pollfd polls[2 * TPCOMM_MAX_RANKS];
+    pthread_mutex_lock(&links->boxes->mutex);
+    size_t count = socket_polls(links->boxes, polls);
+    pthread_mutex_unlock(&links->boxes->mutex);
+    (void)poll(polls, count, ms);
+}
+
+static void socket_leave(tpc_links_t *links) {
+    for (int32_t i = 0; i < links->size; i++) {
+        tpc_frame_t *bye = tpc_frame_new(TPC_FRAME_BYE, 0, "", TPCOMM_OK, NULL, NULL, 0);
+        if (bye) (void)tpc_link_send(links, i, bye, -1);
+        tpc_frame_release(bye);
+    }
+    /* What has come is read, since closing with unread bytes resets a connection and a reset overtakes the goodbye. */
+    socket_pump(links);
+    for (int32_t i = 0; i < links->size; i++)
+        if (links->boxes->box[i].fd >= 0) (void)shutdown(links->boxes->box[i].fd, SHUT_RDWR);
+}
+
+const tpc_link_ops_t tpc_socket_links = {
+    .send = socket_send,
+    .pump = socket_pump,
+    .wait = socket_wait,
+    .leave = socket_leave,
+};
+
+/* ------------------------------------------------------------------ links */
+
+tpcomm_status_t tpc_links_init(tpc_links_t *links, int32_t rank, int32_t size) {
+    tpc_boxes_t *boxes = malloc(sizeof *boxes);
+    if (!boxes) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory for the links to %d ranks", size);
+    tpcomm_status_t status = tpc_boxes_init(boxes);
+    if (status != TPCOMM_OK) {
+        free(boxes);
+        return status;
+    }
+    *links = (tpc_links_t){.ops = &tpc_socket_links, .boxes = boxes, .rank = rank, .size = size};
+    return TPCOMM_OK;
+}
+
+void tpc_links_destroy(tpc_links_t *links) {
+    if (links->ops != &tpc_socket_links) return;
+    tpc_boxes_destroy(links->boxes);
+    free(links->boxes);
+}
+
+void tpc_link_attach(tpc_links_t *links, int32_t rank, int fd, int pidfd) {
+    tpc_box_t *box = &links->boxes->box[rank];
+    pthread_mutex_lock(&links->boxes->mutex);
+    box_clear(box);
+    box->state = TPC_LINK_OPEN;
+    box->fd = fd;
+    box->pidfd = pidfd;
+    pthread_mutex_unlock(&links->boxes->mutex);
+}
+
+void tpc_link_detach(tpc_links_t *links, int32_t rank) {
+    pthread_mutex_lock(&links->boxes->mutex);
+    box_clear(&links->boxes->box[rank]);
+    pthread_mutex_unlock(&links->boxes->mutex);
+}
+
+tpc_link_state_t tpc_link_state(tpc_links_t *links, int32_t rank, int *err_p) {
+    pthread_mutex_lock(&links->boxes->mutex);
+    tpc_link_state_t state = links->boxes->box[rank].state;
+    *err_p = links->boxes->box[rank].err;
+    pthread_mutex_unlock(&links->boxes->mutex);
+    return state;
+}
+
+int tpc_link_send(tpc_links_t *links, int32_t rank, tpc_frame_t *frame, int fd) {
+    tpc_mail_t *mail = malloc(sizeof *mail);
+    if (!mail) return ENOMEM;
+    *mail = (tpc_mail_t){.frame = frame, .fd = -1};
+    if (fd >= 0) {
+        mail->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (mail->fd < 0) {
+            int err = errno;
+            free(mail);
+            return err;
+        }
+    }
+    atomic_fetch_add(&frame->references, 1);
+    links->ops->send(links, rank, mail);
+    return 0;
+}
+
+bool tpc_link_sent(tpc_links_t *links, int32_t rank) {
+    tpc_box_t *box = &links->boxes->box[rank];
+    pthread_mutex_lock(&links->boxes->mutex);
+    bool sent = box->state != TPC_LINK_OPEN || !box->out_first;
+    pthread_mutex_unlock(&links->boxes->mutex);
+    return sent;
+}
+
+bool tpc_link_take(tpc_links_t *links, int32_t rank, uint64_t channel, tpc_mail_t *mail_p) {
+    tpc_box_t *box = &links->boxes->box[rank];
+    tpc_mail_t *before, *mail = NULL;
+    pthread_mutex_lock(&links->boxes->mutex);
+    if (box_find(box, channel, &before)) mail = box_unlink(box, before);
+    pthread_mutex_unlock(&links->boxes->mutex);
+    if (!mail) return false;
+    *mail_p = *mail;
+    free(mail);
+    return true;
+}
+
+const tpc_frame_t *tpc_link_peek(tpc_links_t *links, int32_t rank, uint64_t channel) {
+    tpc_box_t *box = &links->boxes->box[rank];
+    tpc_mail_t *before;
+    const tpc_frame_t *frame = NULL;
+    pthread_mutex_lock(&links->boxes->mutex);
+    if (box_find(box, channel, &before)) frame = (before ? before->next : box->in_first)->frame;
+    pthread_mutex_unlock(&links->boxes->mutex);
+    return frame;
+}
+
+void tpc_link_owe(tpc_links_t *links, int32_t rank, uint64_t channel) {
+    pthread_mutex_lock(&links->boxes->mutex);
+    box_owe(&links->boxes->box[rank], channel);
+    pthread_mutex_unlock(&links->boxes->mutex);
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+static tpcomm_status_t turn_ms(const tpc_deadline_t *deadline, int most_ms, int *ms_p) {
+    tpcomm_status_t status = tpc_deadline_sleep(deadline, 0); /* asks the caller, looks at the clock */
+    if (status != TPCOMM_OK) return status;
+    uint64_t left_ms = tpc_deadline_left_ms(deadline);
+    *ms_p = left_ms < (uint64_t)most_ms ? (int)left_ms : most_ms;
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t tpc_link_wait(tpc_links_t *links, const tpc_deadline_t *deadline) {
+    int ms;
+    tpcomm_status_t status = turn_ms(deadline, TURN_MS, &ms);
+    if (status == TPCOMM_OK) links->ops->wait(links, ms);
+    return status;
+}
+
+size_t tpc_link_polls(tpc_links_t *links, struct pollfd polls_p[2 * TPCOMM_MAX_RANKS]) {
+    pthread_mutex_lock(&links->boxes->mutex);
+    size_t count = socket_polls(links->boxes, polls_p);
+    pthread_mutex_unlock(&links->boxes->mutex);
+    return count;
+}
+
+void tpc_link_pump(tpc_links_t *links) {
+    links->ops->pump(links);
+}
+
+tpcomm_status_t tpc_poll_turn(const tpc_deadline_t *deadline, struct pollfd *polls, size_t count, int most_ms) {
+    int ms;
+    tpcomm_status_t status = turn_ms(deadline, most_ms, &ms);
+    if (status == TPCOMM_OK) (void)poll(polls, count, ms);
+    return status;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** Rank 0's side of a meeting: listen, let in, refuse by name. */
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "bootstrap/internal.h"
+
+/* How long a failed rank 0 stays to tell those who come late. */
+#define REFUSE_MS 1000
+/* How long the holder of a name may take to answer who it is. */
+#define HOLDER_MS 3000
+/* A port or name may be held for a moment by a process on its way out, or by an outgoing connection. */
+#define TAKEN_TURNS   5
+#define TAKEN_WAIT_MS 10
+
+/* ------------------------------------------------------------------ listening */
+
+static tpcomm_status_t listen_failed(int err, const char *where) {
+    bool scarce = err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS;
+    return tpc_error_errno(scarce ? TPCOMM_ERR_NO_MEMORY : TPCOMM_ERR_IO, err, "cannot listen at %s", where);
+}
+
+const char *tpc_place_unix_name(const tpc_place_t *place, int alternate, char name[TPC_UNIX_NAME_BYTES]) {
+    if (alternate == 0)
+        snprintf(name, TPC_UNIX_NAME_BYTES, "%s", place->unix_name);
+    else
+        snprintf(name, TPC_UNIX_NAME_BYTES, "%.56s#%d", place->unix_name, alternate);
+    return name;
+}
+
+typedef enum { HELD_BY_JOB, HELD_BY_NOBODY, HELD_NO_MORE } holder_t;
+
+/** Somebody else has the name: who? *status_p and the text are set for HELD_BY_JOB. */
+static holder_t ask_holder(const char *name, const tpc_place_t *place, const tpc_self_t *self,
+                           const tpc_deadline_t *deadline, tpcomm_status_t *status_p) {
+    int fd;
+    int err = tpc_unix_connect(name, &fd);
+    if (err == ECONNREFUSED) return HELD_BY_NOBODY;
+    if (err != 0) {
+        *status_p = tpc_error_errno(TPCOMM_ERR_ADDR_IN_USE, err, "unix socket @%s is taken, and does not answer", name);
+        return HELD_BY_JOB;
+    }
+    int32_t pid = 0;
+    uint32_t uid = 0;
+    if (tpc_unix_peer(fd, &pid, &uid) == 0 && tpc_unix_abandoned(pid)) {
+        close(fd);
+        return HELD_BY_NOBODY;
+    }
+    tpc_deadline_t soon = tpc_deadline_in(HOLDER_MS, deadline->interrupted, deadline->interrupted_arg);
+    if (soon.at_ns > deadline->at_ns) soon.at_ns = deadline->at_ns;
+    tpc_greeting_t answer;
+    tpc_ask_t came = tpc_ask(fd, self, place->job, &soon, &answer, status_p);
+    close(fd);
+    if (came == TPC_ASK_REFUSED) return HELD_BY_JOB;
+    if (came == TPC_ASK_CLOSED || came == TPC_ASK_RETRY) return HELD_NO_MORE;
+    if (came == TPC_ASK_OTHER)
+        *status_p = tpc_error_prefix(TPCOMM_ERR_ADDR_IN_USE, "unix socket @%s is taken", name);
+    else
+        *status_p =
+            tpc_error(TPCOMM_ERR_ADDR_IN_USE,
+                      "unix socket @%s is taken by pid %d, which does not answer: this job already runs here. Two jobs "
+                      "at once need a TPCOMM_JOB_ID (or launcher's job id, or port) each",
+                      name, pid);
+    return HELD_BY_JOB;
+}
+
+static tpcomm_status_t listen_unix(const tpc_place_t *place, const tpc_self_t *self, const tpc_deadline_t *deadline,
+                                   tpc_lobby_t *lobby) {
+    char name[TPC_UNIX_NAME_BYTES];
+    int refused_turns = 0;
+    for (int alternate = 0; alternate < TPC_UNIX_ALTERNATES;) {
+        int fd;
+        tpc_place_unix_name(place, alternate, name);
+        int err = tpc_unix_listen(name, &fd);
+        if (err == 0) return tpc_lobby_listen(lobby, fd, true);
+        if (err != EADDRINUSE) {
+            char where[TPC_UNIX_NAME_BYTES + 16];
+            snprintf(where, sizeof where, "unix socket @%s", name);
+            return listen_failed(err, where);
+        }
+        tpcomm_status_t status;
+        holder_t holder = ask_holder(name, place, self, deadline, &status);
+        if (holder == HELD_BY_JOB) return status;
+        if (holder == HELD_BY_NOBODY && ++refused_turns == TAKEN_TURNS) {
+            refused_turns = 0;
+            alternate++;
+            continue;
+        }
+        status = tpc_deadline_sleep(deadline, TAKEN_WAIT_MS);
+        if (status == TPCOMM_ERR_TIMEOUT) break;
+        if (status != TPCOMM_OK) return status;
+    }
+    return tpc_error(TPCOMM_ERR_ADDR_IN_USE,
+                     "unix socket @%s is taken: processes forked from an earlier run still hold it", place->unix_name);
+}
+
+/** The address that TPCOMM_BIND, or a host that is this machine's loopback, asks for; *any_p: listen on all. */
+static tpcomm_status_t bind_address(const tpc_place_t *place, tpc_address_t *address_p, bool *any_p) {
+    const char *host = place->host;
+    bool loopback = strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
+    const char *wanted = place->bind[0] != '\0' ? place->bind : loopback ? host : NULL;
+    *any_p = !wanted;
+    if (!wanted) return TPCOMM_OK;
+    size_t count;
+    int err = tpc_tcp_resolve(wanted, 0, address_p, 1, &count);
+    if (err == 0) return TPCOMM_OK;
+    char quoted[TPC_TEXT_QUOTE_BYTES];
+    return tpc_error(TPCOMM_ERR_CONFIG, "%s='%s' is no address of this host: %s",
+                     place->bind[0] != '\0' ? "TPCOMM_BIND" : "host", tpc_text_quote(quoted, wanted, strlen(wanted)),
+                     gai_strerror(err));
+}
+
+static tpcomm_status_t listen_tcp(const tpc_place_t *place, const tpc_deadline_t *deadline, tpc_lobby_t *lobby) {
+    tpc_address_t address = {.port = 0};
+    bool any;
+    tpcomm_status_t status = bind_address(place, &address, &any);
+    if (status != TPCOMM_OK) return status;
+    for (uint32_t port = place->first_port; port <= place->last_port; port++) {
+        int fd, err = EADDRINUSE;
+        for (int turn = 0; err == EADDRINUSE && turn < (place->exact ? TAKEN_TURNS : 1); turn++) {
+            if (turn > 0 && tpc_deadline_sleep(deadline, TAKEN_WAIT_MS) != TPCOMM_OK) break;
+            address.port = (uint16_t)port;
+            err = any ? tpc_tcp_listen_any((uint16_t)port, false, &fd) : tpc_tcp_listen(&address, &fd);
+        }
+        if (err == 0) return tpc_lobby_listen(lobby, fd, false);
+        char where[TPC_ADDRESS_TEXT_BYTES + 16] = "";
+        if (any)
+            snprintf(where, sizeof where, "TCP port %u", port);
+        else
+            (void)tpc_address_text(&address, where);
+        if (err != EADDRINUSE && err != EACCES) return listen_failed(err, where);
+        if (place->exact && err == EACCES) return listen_failed(err, where);
+    }
+    if (place->exact)
+        return tpc_error(TPCOMM_ERR_ADDR_IN_USE,
+                         "%s: port %u is taken on this host by another program; give TPCOMM_ROOT a free one",
+                         place->text, place->first_port);
+    return tpc_error(TPCOMM_ERR_ADDR_IN_USE,
+                     "%s: all of the ports %u to %u are taken on this host; set TPCOMM_ROOT to a free one", place->text,
+                     place->first_port, place->last_port);
+}
+
+tpcomm_status_t tpc_root_open(const tpc_place_t *place, const tpc_self_t *self, const tpc_deadline_t *deadline,
+                              tpc_door_t **door_p) {
+    bool fresh;
+    *door_p = NULL;
+    tpc_door_t *door;
+    tpcomm_status_t status = tpc_door_enter(place->unix_name, place->job, deadline, &door, &fresh);
+    if (status != TPCOMM_OK) return status;
+    tpc_lobby_t *lobby = tpc_door_lobby(door);
+    if (lobby->unix_fd < 0) status = listen_unix(place, self, deadline, lobby);
+    if (status != TPCOMM_OK) {
+        tpc_door_leave(door, NULL);
+        return status;
+    }
+    *door_p = door;
+    if (place->first_port != 0 && lobby->tcp_fd < 0) status = listen_tcp(place, deadline, lobby);
+    return status;
+}
+
+/* ------------------------------------------------------------------ letting in */
+
+typedef struct {
+    tpc_bootstrap_t *bootstrap;
+    tpc_lobby_t *lobby;
+    uint64_t job;
+    bool told[TPCOMM_MAX_RANKS]; /**< refused, and so knows how it ends */
+} meeting_t;
+
+/** Somebody came who shows that the ranks do not belong together: the same end for him and for the job. */
+static tpcomm_status_t refuse_all(meeting_t *meeting, tpc_guest_t *guest, tpcomm_status_t status) {
+    int32_t rank = guest->greeting.hello.rank;
+    if (rank >= 0 && rank < meeting->bootstrap->self.size) meeting->told[rank] = true;
+    (void)tpc_guest_answer(guest, &meeting->bootstrap->self, TPC_VERDICT_REFUSE, 0, status, tpcomm_last_error());
+    return status;
+}
+
+/** One who came. Fails where the job has to. */
+static tpcomm_status_t welcome(meeting_t *meeting, tpc_guest_t *guest) {
+    tpc_bootstrap_t *bootstrap = meeting->bootstrap;
+    const tpc_self_t *self = &bootstrap->self;
+    const tpc_hello_t *hello = &guest->greeting.hello;
+    int32_t rank = hello->rank, my_pid = (int32_t)getpid();
+    char text[TPC_ERROR_BYTES], theirs[32], mine[32];
+    if (hello->job != meeting->job) {
+        snprintf(text, sizeof text, "a job of pid %d (%s) listens there", my_pid, bootstrap->text);
+        (void)tpc_guest_answer(guest, self, TPC_VERDICT_OTHER_JOB, 0, TPCOMM_OK, text);
+        return TPCOMM_OK;
+    }
+    if (guest->other_version) {
+        (void)tpc_error(TPCOMM_ERR_CONFIG_MISMATCH,
+                        "rank %d runs tpcomm %s, rank 0 (pid %d) runs %s: one job needs one version", rank,
+                        tpc_version_text(hello->library_version, theirs), my_pid,
+                        tpc_version_text(tpc_library_version(), mine));
+        return refuse_all(meeting, guest, TPCOMM_ERR_CONFIG_MISMATCH);
+    }
+    if (hello->size != self->size) {
+        (void)tpc_error(TPCOMM_ERR_INVALID_ARG,
+                        "rank %d (pid %d) was started with size %d, rank 0 (pid %d) with size %d", rank,
+                        guest->greeting.pid, hello->size, my_pid, self->size);
+        return refuse_all(meeting, guest, TPCOMM_ERR_INVALID_ARG);
+    }
+    if (rank < 0 || rank >= self->size) {
+        (void)tpc_error(TPCOMM_ERR_INVALID_ARG, "rank %d (pid %d) is outside the world of %d ranks, which are 0 to %d",
+                        rank, guest->greeting.pid, self->size, self->size - 1);
+        return refuse_all(meeting, guest, TPCOMM_ERR_INVALID_ARG);
+    }
+
+    int err;
+    tpc_link_pump(&bootstrap->links); /* the one who has this rank may just have gone */
+    bool held = rank == 0 || tpc_link_state(&bootstrap->links, rank, &err) == TPC_LINK_OPEN;
+    if (held && rank != 0 && bootstrap->process[rank] == guest->greeting.process) {
+        /* Another thread of that process, for another communicator of the same job: one after the other. */
+        (void)tpc_guest_answer(guest, self, TPC_VERDICT_RETRY, 0, TPCOMM_OK, "");
+        return TPCOMM_OK;
+    }
+    if (held) {
+        snprintf(text, sizeof text,
+                 "rank %d of this job is pid %d already (%s): two processes were given one rank, or the job was "
+                 "started twice",
+                 rank, bootstrap->said_pid[rank], bootstrap->text);
+        (void)tpc_guest_answer(guest, self, TPC_VERDICT_REFUSE, 0, TPCOMM_ERR_ADDR_IN_USE, text);
+        return TPCOMM_OK;
+    }
+    if (tpc_guest_answer(guest, self, TPC_VERDICT_ACCEPT, bootstrap->nonce, TPCOMM_OK, "") != 0) return TPCOMM_OK;
+    bootstrap->process[rank] = guest->greeting.process;
+    bootstrap->said_pid[rank] = guest->greeting.pid;
+    if (guest->passed_fd >= 0) close(guest->passed_fd);
+    tpc_link_attach(&bootstrap->links, rank, guest->fd, -1);
+    return TPCOMM_OK;
+}
+
+/** Ranks that have come for good: a rank counts from its first vote on, before that it may yet think better of it. */
+static int32_t count_present(meeting_t *meeting, bool *died_p) {
+    tpc_links_t *links = &meeting->bootstrap->links;
+    int32_t present = 0;
+    tpc_link_pump(links);
+    for (int32_t rank = 1; rank < meeting->bootstrap->self.size; rank++) {
+        int err;
+        tpc_link_state_t state = tpc_link_state(links, rank, &err);
+        bool voted = tpc_link_peek(links, rank, meeting->bootstrap->world.channel) != NULL;
+        if (voted && state != TPC_LINK_OPEN) *died_p = true;
+        if (!voted && state != TPC_LINK_OPEN && state != TPC_LINK_NONE) tpc_link_detach(links, rank);
+        if (voted || meeting->told[rank]) present++;
+    }
+    return present;
+}
+
+/** Until all are there or told, somebody died, the deadline is over, or (unless it has already) the job has to fail. */
+static tpcomm_status_t collect(meeting_t *meeting, bool failed, const tpc_deadline_t *deadline) {
+    for (;;) {
+        tpc_guest_t guest;
+        while (tpc_lobby_next(meeting->lobby, &guest)) {
+            tpcomm_status_t status = welcome(meeting, &guest);
+            if (status != TPCOMM_OK && !failed) return status;
+        }
+        bool died = false;
+        if (count_present(meeting, &died) == meeting->bootstrap->self.size - 1 || died) return TPCOMM_OK;
+        struct pollfd polls[1 + 2 * TPCOMM_MAX_RANKS];
+        polls[0] = (struct pollfd){.fd = meeting->lobby->epoll_fd, .events = POLLIN};
+        size_t count = 1 + tpc_link_polls(&meeting->bootstrap->links, polls + 1);
+        tpcomm_status_t status = tpc_poll_turn(deadline, polls, count, 100);
+        if (status != TPCOMM_OK) return status == TPCOMM_ERR_TIMEOUT ? TPCOMM_OK : status;
+    }
+}
+
+tpcomm_status_t tpc_root_collect(tpc_bootstrap_t *bootstrap, tpc_door_t *door, tpcomm_status_t mine_status,
+                                 const tpc_deadline_t *deadline) {
+    meeting_t meeting = {.bootstrap = bootstrap, .lobby = tpc_door_lobby(door), .job = tpc_door_job(door)};
+    tpcomm_status_t status = mine_status;
+    if (status == TPCOMM_OK) status = collect(&meeting, false, deadline);
+    if (status == TPCOMM_OK) return TPCOMM_OK;
+    /* Those who have not come yet would look for rank 0 until their deadline. */
+    char text[TPC_ERROR_BYTES];
+    snprintf(text, sizeof text, "%s", tpcomm_last_error());
+    tpc_deadline_t soon = tpc_deadline_in(REFUSE_MS, NULL, NULL);
+    if (soon.at_ns > deadline->at_ns) soon.at_ns = deadline->at_ns;
+    if (status != TPCOMM_ERR_INTERRUPTED) (void)collect(&meeting, true, &soon);
+    (void)tpc_error(status, "%s", text);
+    return tpc_team_fail(bootstrap, &bootstrap->world, TPC_STEP_MEET, status);
+}
