@@ -102,7 +102,7 @@ int main(void) {
     ranks_fork(3, destroyed_by_peer, NULL);
     destroyed_while_inside();
     ranks_fork(2, short_lives, NULL);
-    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", "delay@workspace_map:1:30;delay@team:create workspace:0:30", 1), 0);
+    ranks_set_hooks("delay@workspace_map:1:30;delay@team/create workspace:0:30");
     ranks_fork(2, destroyed_by_peer, NULL);
     return 0;
 }

@@ -5,12 +5,11 @@
  * rank in turn.
  */
 #include "base/clock.h"
-#include "base/hook.h"
 #include "multirank/ranks.h"
 
 static const char *const steps[] = {
     "settings", "workspace_create",       "workspace_map",      "workspace_probe", "backend",
-    "watch",    "team:agree on settings", "team:map workspace", "team:ready"};
+    "watch",    "team/agree on settings", "team/map workspace", "team/ready"};
 
 typedef struct {
     const char *step;
@@ -20,11 +19,10 @@ typedef struct {
 static void join(int32_t rank, int32_t size, void *arg) {
     const fault_t *fault = arg;
     char hooks[128], name[32];
-    (void)size;
+    (void)rank, (void)size;
     snprintf(hooks, sizeof hooks, "fail@%s:%d", fault->step, fault->victim);
     snprintf(name, sizeof name, "rank %d", fault->victim);
-    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", hooks, 1), 0);
-    tpc_hook_reload();
+    ranks_set_hooks(hooks);
     resources_t before = resources_now();
     tpcomm_config_t config = {.struct_size = sizeof config, .init_timeout_ms = 20000};
     tpcomm_t *comm = (void *)1;
@@ -36,8 +34,7 @@ static void join(int32_t rank, int32_t size, void *arg) {
     resources_check_equal(before, fault->step);
 
     /* The same processes, without the fault: nothing of the failed attempt stands in the way. */
-    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", "", 1), 0);
-    tpc_hook_reload();
+    ranks_set_hooks("");
     CHECK_OK(tpcomm_init_env(&config, &comm));
     CHECK_OK(tpcomm_barrier(comm, NULL));
     CHECK_OK(tpcomm_finalize(comm));
@@ -49,15 +46,13 @@ static void threads(const fault_t *fault) {
     char hooks[128];
     tpcomm_t *comms[3];
     snprintf(hooks, sizeof hooks, "fail@%s:%d", fault->step, fault->victim);
-    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", hooks, 1), 0);
-    tpc_hook_reload();
+    ranks_set_hooks(hooks);
     resources_t before = resources_now();
     tpcomm_config_t config = {.struct_size = sizeof config, .init_timeout_ms = 20000};
     CHECK_STATUS(tpcomm_init_local(3, &config, comms), TPCOMM_ERR_PEER_FAILED);
     for (int r = 0; r < 3; r++) CHECK(comms[r] == NULL);
     resources_check_equal(before, fault->step);
-    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", "", 1), 0);
-    tpc_hook_reload();
+    ranks_set_hooks("");
 }
 
 int main(void) {

@@ -112,14 +112,14 @@ static void interrupted(void) {
 int main(void) {
     tpcomm_config_t config = ranks_config();
     for (int kind = 0; kind < RANKS_KINDS; kind++) {
-        CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", "", 1), 0);
+        ranks_set_hooks("");
         ranks_run(kind, 3, &config, late_rank, NULL);
         ranks_run(kind, 2, &config, longer_while_waiting, NULL);
     }
-    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", "fail@reduce:1:5", 1), 0);
+    ranks_set_hooks("fail@reduce:1:5");
     ranks_run(RANKS_PROCESSES, 2, &config, fails_inside, NULL);
     ranks_run(RANKS_PROCESSES, 3, &config, fails_inside, NULL);
-    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", "", 1), 0);
+    ranks_set_hooks("");
     ranks_fork(2, in_one_process_again, NULL);
     interrupted();
     return 0;

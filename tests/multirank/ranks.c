@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/hook.h"
+
 const char *ranks_kind_name(int kind) {
     return kind == RANKS_THREADS ? "threads" : "processes";
 }
@@ -59,6 +61,11 @@ void ranks_set_env(int32_t rank, int32_t size, const char *job) {
     set_number("TPCOMM_LOCAL_RANK", rank);
     set_number("TPCOMM_LOCAL_SIZE", size);
     CHECK_EQ(setenv("TPCOMM_JOB_ID", job, 1), 0);
+}
+
+void ranks_set_hooks(const char *hooks) {
+    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", hooks, 1), 0);
+    tpc_hook_reload();
 }
 
 void ranks_fork(int32_t size, void (*fn)(int32_t rank, int32_t size, void *arg), void *arg) {

@@ -37,6 +37,9 @@ void ranks_fork(int32_t size, void (*fn)(int32_t rank, int32_t size, void *arg),
 /** Set the launcher variables of one rank of a job here. */
 void ranks_set_env(int32_t rank, int32_t size, const char *job);
 
+/** Set TPCOMM_TEST_HOOKS (base/hook.h) for this process and the ones it will fork; "": none. */
+void ranks_set_hooks(const char *hooks);
+
 /** Open descriptors, mappings and threads of this process, to compare before and after. */
 typedef struct {
     int fds, maps, threads;

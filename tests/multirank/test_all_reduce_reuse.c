@@ -7,7 +7,6 @@
  */
 #include <unistd.h>
 
-#include "base/hook.h"
 #include "base/status.h"
 #include "multirank/pattern.h"
 #include "multirank/ranks.h"
@@ -104,8 +103,7 @@ int main(void) {
     }
     for (int wrap = 0; wrap < 2; wrap++) {
         /* 4294967288 is 2^32 - 8: the epoch passes its wrap in the first calls. */
-        CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", wrap ? "set@epoch:4294967288" : "", 1), 0);
-        tpc_hook_reload();
+        ranks_set_hooks(wrap ? "set@epoch:4294967288" : "");
         for (int kind = 0; kind < RANKS_KINDS; kind++)
             for (int32_t size = 2; size <= 5; size++) ranks_run(kind, size, &config, random_calls, NULL);
     }
