@@ -12,7 +12,7 @@
 #include "base/json_internal.h"
 #include "base/shlib.h"
 
-json_cjson_t json_cjson;
+tpc_cjson_t tpc_cjson;
 static tpc_shlib_t library;
 static locale_t c_locale;
 static _Thread_local locale_t caller_locale;
@@ -22,7 +22,7 @@ static _Thread_local locale_t caller_locale;
 static tpcomm_status_t load(const char *path) {
     static const char *const names[] = {"libcjson.so.1", "libcjson.so", NULL};
     static const tpc_shlib_symbol_t symbols[] = {
-#define SYMBOL(type, name, parameters) {"cJSON_" #name, offsetof(json_cjson_t, name), true},
+#define SYMBOL(type, name, parameters) {"cJSON_" #name, offsetof(tpc_cjson_t, name), true},
         JSON_CJSON_LIST(SYMBOL)
 #undef SYMBOL
     };
@@ -39,7 +39,7 @@ static tpcomm_status_t load(const char *path) {
     }
     c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!c_locale) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory for the C locale");
-    tpcomm_status_t status = tpc_shlib_open(&desc, path, &json_cjson, &library);
+    tpcomm_status_t status = tpc_shlib_open(&desc, path, &tpc_cjson, &library);
     if (status == TPCOMM_OK) return TPCOMM_OK;
     freelocale(c_locale);
     return tpc_error(
@@ -64,38 +64,40 @@ tpcomm_status_t tpc_json_load_library(const char *path) {
     return load_status == TPCOMM_OK ? TPCOMM_OK : tpc_error(load_status, "%s", load_error);
 }
 
-void json_locale_enter(void) {
+void tpc_json_locale_enter(void) {
     caller_locale = uselocale(c_locale);
 }
 
-void json_locale_leave(void) {
+void tpc_json_locale_leave(void) {
     uselocale(caller_locale);
 }
 
-const char *json_double_text(char text[JSON_DOUBLE_BYTES], double value) {
-    json_locale_enter();
+const char *tpc_json_double_text(char text[JSON_DOUBLE_BYTES], double value) {
+    tpc_json_locale_enter();
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, JSON_DOUBLE_BYTES, "%.*g", digits, value);
         if (strtod(text, NULL) == value) break;
     }
-    json_locale_leave();
+    tpc_json_locale_leave();
     return text;
 }
 
-double json_double_parse(const char *text) {
-    return strtod_l(text, NULL, c_locale);
+double tpc_json_double_parse(const char *text, size_t bytes) {
+    char digits[JSON_NUMBER_MAX_BYTES + 1] = "";
+    memcpy(digits, text, bytes < sizeof digits ? bytes : sizeof digits - 1);
+    return strtod_l(digits, NULL, c_locale);
 }
 
 /* ---------------------------------------------------------------- documents */
 
-const cJSON *json_walk_start(json_walk_t *walk, const cJSON *root) {
+const cJSON *tpc_json_walk_start(tpc_json_walk_t *walk, const cJSON *root) {
     walk->path[0] = root;
     walk->index[0] = 0;
     walk->depth = 0;
     return root;
 }
 
-const cJSON *json_walk_next(json_walk_t *walk) {
+const cJSON *tpc_json_walk_next(tpc_json_walk_t *walk) {
     const cJSON *child = walk->path[walk->depth]->child;
     if (child) {
         walk->path[++walk->depth] = child;
@@ -116,13 +118,13 @@ static int compare_keys(const void *a, const void *b) {
     return strcmp((*(const cJSON *const *)a)->string, (*(const cJSON *const *)b)->string);
 }
 
-tpcomm_status_t json_find_duplicate(const cJSON *root, const cJSON **item_p) {
-    json_walk_t walk;
+tpcomm_status_t tpc_json_find_duplicate(const cJSON *root, const cJSON **item_p) {
+    tpc_json_walk_t walk;
     const cJSON **members = NULL;
     size_t capacity = 0;
     *item_p = NULL;
-    for (const cJSON *item = json_walk_start(&walk, root); item && !*item_p; item = json_walk_next(&walk)) {
-        if (json_type(item) != cJSON_Object) continue;
+    for (const cJSON *item = tpc_json_walk_start(&walk, root); item && !*item_p; item = tpc_json_walk_next(&walk)) {
+        if (tpc_json_type(item) != cJSON_Object) continue;
         size_t count = 0;
         for (const cJSON *member = item->child; member; member = member->next) {
             if (count == capacity) {
@@ -146,15 +148,15 @@ tpcomm_status_t json_find_duplicate(const cJSON *root, const cJSON **item_p) {
 
 /** Let each number know where its digits stand. */
 static void number_items(tpc_json_t *doc) {
-    json_walk_t walk;
+    tpc_json_walk_t walk;
     int index = 0;
-    for (const cJSON *item = json_walk_start(&walk, doc->root); item; item = json_walk_next(&walk))
-        if (json_type(item) == cJSON_Number) ((cJSON *)item)->valueint = index++;
+    for (const cJSON *item = tpc_json_walk_start(&walk, doc->root); item; item = tpc_json_walk_next(&walk))
+        if (tpc_json_type(item) == cJSON_Number) ((cJSON *)item)->valueint = index++;
 }
 
 static tpcomm_status_t check_duplicates(const tpc_json_t *doc) {
     const cJSON *duplicate;
-    tpcomm_status_t status = json_find_duplicate(doc->root, &duplicate);
+    tpcomm_status_t status = tpc_json_find_duplicate(doc->root, &duplicate);
     if (status != TPCOMM_OK || !duplicate) return status;
     return tpc_json_fail((tpc_json_value_t){doc, duplicate}, "the key stands twice in its object");
 }
@@ -167,16 +169,16 @@ tpcomm_status_t tpc_json_parse(const char *name, const char *text, size_t bytes,
     tpc_json_t *doc = calloc(1, sizeof *doc + name_bytes);
     if (!doc) return tpc_error(TPCOMM_ERR_NO_MEMORY, "%s: no memory for the document", name);
     memcpy(doc->name, name, name_bytes);
-    status = json_check(name, text, bytes, &doc->numbers);
+    status = tpc_json_check_text(name, text, bytes, &doc->numbers);
     if (status != TPCOMM_OK) goto free_doc;
 
     doc->text = malloc(bytes + 1);
     if (doc->text) {
         memcpy(doc->text, text, bytes);
         doc->text[bytes] = '\0';
-        json_locale_enter();
-        doc->root = json_cjson.ParseWithOpts(doc->text, NULL, 1);
-        json_locale_leave();
+        tpc_json_locale_enter();
+        doc->root = tpc_cjson.ParseWithOpts(doc->text, NULL, 1);
+        tpc_json_locale_leave();
     }
     if (!doc->root) {
         status = tpc_error(TPCOMM_ERR_NO_MEMORY, "%s: no memory for the document", name);
@@ -205,7 +207,7 @@ tpcomm_status_t tpc_json_read_file(const char *path, tpc_json_t **doc_p) {
 
 void tpc_json_free(tpc_json_t *doc) {
     if (!doc) return;
-    if (doc->root) json_cjson.Delete(doc->root);
+    if (doc->root) tpc_cjson.Delete(doc->root);
     free(doc->numbers.offset);
     free(doc->text);
     free(doc);

@@ -23,7 +23,7 @@ typedef struct {
     unsigned depth;
     uint64_t objects; /**< bit d: the container at depth d is an object */
     size_t values;
-    json_numbers_t numbers;
+    tpc_json_numbers_t numbers;
 } scan_t;
 
 _Static_assert(TPC_JSON_MAX_DEPTH <= 64, "one bit for each level");
@@ -142,7 +142,7 @@ static tpcomm_status_t check_string(scan_t *scan) {
 }
 
 static tpcomm_status_t add_number(scan_t *scan, size_t start) {
-    json_numbers_t *numbers = &scan->numbers;
+    tpc_json_numbers_t *numbers = &scan->numbers;
     if (numbers->count == numbers->capacity) {
         size_t capacity = numbers->capacity ? numbers->capacity * 2 : 64;
         uint32_t *grown = realloc(numbers->offset, capacity * sizeof *grown);
@@ -247,7 +247,7 @@ static tpcomm_status_t check_after(scan_t *scan, bool *done_p) {
     return scan->at == scan->bytes ? TPCOMM_OK : fail_expected(scan, "the end of the text");
 }
 
-tpcomm_status_t json_check(const char *name, const char *text, size_t bytes, json_numbers_t *numbers_p) {
+tpcomm_status_t tpc_json_check_text(const char *name, const char *text, size_t bytes, tpc_json_numbers_t *numbers_p) {
     scan_t scan = {.name = name, .text = text, .bytes = bytes};
     if (bytes > TPC_JSON_MAX_BYTES)
         return tpc_error(TPCOMM_ERR_PARSE, "%s: %zu bytes long; at most %u are allowed", name, bytes,

@@ -158,7 +158,7 @@ static void sync_folder(const char *path) {
     close(fd);
 }
 
-tpcomm_status_t json_replace_file(const char *path, const char *text, size_t bytes) {
+tpcomm_status_t tpc_json_replace_file(const char *path, const char *text, size_t bytes) {
     char target[PATH_MAX], temporary[PATH_MAX];
     struct stat about;
     int fd = -1;

@@ -34,46 +34,46 @@ typedef struct {
 #define FIELD(type, name, parameters) type(*name) parameters;
     JSON_CJSON_LIST(FIELD)
 #undef FIELD
-} json_cjson_t;
+} tpc_cjson_t;
 
 /** cJSON's functions; valid after tpc_json_load_library. */
-extern json_cjson_t json_cjson;
+extern tpc_cjson_t tpc_cjson;
 
 /**
- * Run the calling thread in the C locale, where the decimal point is a point, until json_locale_leave: cJSON and printf
- * follow the locale.
+ * Run the calling thread in the C locale, where the decimal point is a point, until tpc_json_locale_leave: cJSON and
+ * printf follow the locale.
  */
-void json_locale_enter(void);
-void json_locale_leave(void);
+void tpc_json_locale_enter(void);
+void tpc_json_locale_leave(void);
 
 /** The shortest text that reads back as exactly this finite double. */
 #define JSON_DOUBLE_BYTES 32
-const char *json_double_text(char text[JSON_DOUBLE_BYTES], double value);
+const char *tpc_json_double_text(char text[JSON_DOUBLE_BYTES], double value);
 
-/** The double that a JSON number at the start of text denotes; infinite where none is large enough. */
-double json_double_parse(const char *text);
+/** The double that a JSON number of bytes characters denotes; infinite where none is large enough. */
+double tpc_json_double_parse(const char *text, size_t bytes);
 
 /** Where the numbers of a text stand, in document order. */
 typedef struct {
     uint32_t *offset;
     size_t count, capacity;
-} json_numbers_t;
+} tpc_json_numbers_t;
 
 /**
  * Check the whole grammar of text. Fails: PARSE "name:line:column: ...", NO_MEMORY.
  * @param numbers_p  out, the caller frees offset.
  */
-tpcomm_status_t json_check(const char *name, const char *text, size_t bytes, json_numbers_t *numbers_p);
+tpcomm_status_t tpc_json_check_text(const char *name, const char *text, size_t bytes, tpc_json_numbers_t *numbers_p);
 
 struct tpc_json {
     cJSON *root;
-    json_numbers_t numbers; /**< a number's valueint is its index here: cJSON's own values are rounded */
-    char *text;             /**< as it was given, for the numbers' digits */
+    tpc_json_numbers_t numbers; /**< a number's valueint is its index here: cJSON's own values are rounded */
+    char *text;                 /**< as it was given, for the numbers' digits */
     char name[];
 };
 
 /** cJSON_Number and so on, without its flags. */
-static inline int json_type(const cJSON *item) {
+static inline int tpc_json_type(const cJSON *item) {
     return item->type & 0xff;
 }
 
@@ -82,16 +82,16 @@ typedef struct {
     const cJSON *path[TPC_JSON_MAX_DEPTH + 1];
     size_t index[TPC_JSON_MAX_DEPTH + 1]; /**< of path[i] among its siblings */
     size_t depth;
-} json_walk_t;
+} tpc_json_walk_t;
 
-const cJSON *json_walk_start(json_walk_t *walk, const cJSON *root);
+const cJSON *tpc_json_walk_start(tpc_json_walk_t *walk, const cJSON *root);
 /** The next item; NULL at the end. */
-const cJSON *json_walk_next(json_walk_t *walk);
+const cJSON *tpc_json_walk_next(tpc_json_walk_t *walk);
 
 /** A key that stands twice in one object of the tree below root: it, or NULL. Fails: NO_MEMORY. */
-tpcomm_status_t json_find_duplicate(const cJSON *root, const cJSON **item_p);
+tpcomm_status_t tpc_json_find_duplicate(const cJSON *root, const cJSON **item_p);
 
 /** Replace path's file by one that holds text; a reader sees the former file or the whole new one. */
-tpcomm_status_t json_replace_file(const char *path, const char *text, size_t bytes);
+tpcomm_status_t tpc_json_replace_file(const char *path, const char *text, size_t bytes);
 
 #endif

@@ -24,13 +24,17 @@ static tpc_json_value_t value_at(const tpc_json_t *doc, const cJSON *item) {
 }
 
 static bool is_type(tpc_json_value_t value, int type) {
-    return value.node && json_type(item_of(value)) == type;
+    return value.node && tpc_json_type(item_of(value)) == type;
 }
 
 /** A number as the file has it. */
 static const char *number_text(tpc_json_value_t value, size_t *bytes_p) {
     const char *text = value.doc->text + value.doc->numbers.offset[item_of(value)->valueint];
-    *bytes_p = strspn(text, "+-.0123456789eE");
+    size_t bytes = 0;
+    /* No strspn: a sanitizer lets it look at the whole rest of the document, for each number. */
+    while ((text[bytes] >= '0' && text[bytes] <= '9') || (text[bytes] != '\0' && memchr("+-.eE", text[bytes], 5)))
+        bytes++;
+    *bytes_p = bytes;
     return text;
 }
 
@@ -58,11 +62,11 @@ static size_t append_index(char path[PATH_BYTES], size_t used, size_t index) {
 
 /** The path of a value, "rows[3].bytes_max"; empty for the root. A value knows no parent, so it is searched for. */
 static size_t path_of(tpc_json_value_t value, char path[PATH_BYTES]) {
-    json_walk_t walk;
+    tpc_json_walk_t walk;
     size_t used = 0;
     path[0] = '\0';
-    const cJSON *item = json_walk_start(&walk, value.doc->root);
-    while (item && item != value.node) item = json_walk_next(&walk);
+    const cJSON *item = tpc_json_walk_start(&walk, value.doc->root);
+    while (item && item != value.node) item = tpc_json_walk_next(&walk);
     if (!item) return 0;
     for (size_t i = 1; i <= walk.depth; i++)
         used = walk.path[i]->string ? append_key(path, used, walk.path[i]->string)
@@ -75,7 +79,7 @@ static const char *value_text(tpc_json_value_t value, char text[VALUE_BYTES]) {
     char quoted[TPC_TEXT_QUOTE_BYTES];
     size_t bytes;
     const char *digits;
-    switch (json_type(item_of(value))) {
+    switch (tpc_json_type(item_of(value))) {
     case cJSON_Number:
         digits = number_text(value, &bytes);
         return tpc_text_quote(text, digits, bytes);
@@ -224,13 +228,14 @@ tpcomm_status_t tpc_json_double(tpc_json_value_t object, const char *key, double
     if (status != TPCOMM_OK) return status;
     /* Not from cJSON, whose versions differ in how they convert. */
     double value = 0;
-    size_t count;
+    size_t bytes = 0;
     bool is_number = is_type(member, cJSON_Number);
-    if (is_number) value = json_double_parse(number_text(member, &count));
+    const char *digits = is_number ? number_text(member, &bytes) : "";
+    if (is_number) value = tpc_json_double_parse(digits, bytes);
     if (!is_number || !isfinite(value) || !(value >= minimum) || !(value <= maximum)) {
         char low[JSON_DOUBLE_BYTES], high[JSON_DOUBLE_BYTES];
-        return tpc_json_fail(member, "want a number from %s to %s", json_double_text(low, minimum),
-                             json_double_text(high, maximum));
+        return tpc_json_fail(member, "want a number from %s to %s", tpc_json_double_text(low, minimum),
+                             tpc_json_double_text(high, maximum));
     }
     *value_p = value;
     return TPCOMM_OK;

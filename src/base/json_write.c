@@ -60,23 +60,23 @@ static cJSON *add_item(tpc_json_writer_t *writer, tpc_json_node_t *parent, const
         spoil(writer, TPCOMM_ERR_NO_MEMORY, "no memory for a value of the document");
         return NULL;
     }
-    if (json_type(into) != (key ? cJSON_Object : cJSON_Array)) {
+    if (tpc_json_type(into) != (key ? cJSON_Object : cJSON_Array)) {
         spoil(writer, TPCOMM_ERR_INVALID_ARG, key ? "\"%s\" has a key but goes into an array" : "%s",
               key ? key : "a value without a key goes into an object");
         goto delete_item;
     }
     if (!key) {
-        json_cjson.AddItemToArray(into, item);
+        tpc_cjson.AddItemToArray(into, item);
         return item;
     }
     char *copy = copy_utf8(key);
-    if (copy) json_cjson.AddItemToObject(into, copy, item);
+    if (copy) tpc_cjson.AddItemToObject(into, copy, item);
     free(copy);
     /* Not by what it returned: that is nothing before cJSON 1.7.13. */
     if (item->string) return item;
     spoil(writer, TPCOMM_ERR_NO_MEMORY, "no memory for the key \"%s\"", key);
 delete_item:
-    json_cjson.Delete(item);
+    tpc_cjson.Delete(item);
     return NULL;
 }
 
@@ -85,7 +85,7 @@ tpcomm_status_t tpc_json_writer_new(const char *schema, tpc_json_writer_t **writ
     if (status != TPCOMM_OK) return status;
     tpc_json_writer_t *writer = calloc(1, sizeof *writer);
     if (!writer) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory for a document");
-    writer->root = json_cjson.CreateObject();
+    writer->root = tpc_cjson.CreateObject();
     if (!writer->root) {
         free(writer);
         return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory for a document");
@@ -100,11 +100,11 @@ tpc_json_node_t *tpc_json_writer_root(tpc_json_writer_t *writer) {
 }
 
 tpc_json_node_t *tpc_json_add_object(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key) {
-    return parent ? add_item(writer, parent, key, json_cjson.CreateObject()) : NULL;
+    return parent ? add_item(writer, parent, key, tpc_cjson.CreateObject()) : NULL;
 }
 
 tpc_json_node_t *tpc_json_add_array(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key) {
-    return parent ? add_item(writer, parent, key, json_cjson.CreateArray()) : NULL;
+    return parent ? add_item(writer, parent, key, tpc_cjson.CreateArray()) : NULL;
 }
 
 /* Numbers go in as text: cJSON prints 10^15 as 1e+15 and some versions drop the last bit of a double. */
@@ -115,7 +115,7 @@ void tpc_json_add_u64(tpc_json_writer_t *writer, tpc_json_node_t *parent, const 
     if (value > JSON_WHOLE_MAX)
         spoil(writer, TPCOMM_ERR_INVALID_ARG, "\"%s\" is %" PRIu64 ", over 2^53 - 1", key ? key : "[]", value);
     snprintf(text, sizeof text, "%" PRIu64, value);
-    add_item(writer, parent, key, json_cjson.CreateRaw(text));
+    add_item(writer, parent, key, tpc_cjson.CreateRaw(text));
 }
 
 void tpc_json_add_i64(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, int64_t value) {
@@ -124,7 +124,7 @@ void tpc_json_add_i64(tpc_json_writer_t *writer, tpc_json_node_t *parent, const 
     if (value > (int64_t)JSON_WHOLE_MAX || value < -(int64_t)JSON_WHOLE_MAX)
         spoil(writer, TPCOMM_ERR_INVALID_ARG, "\"%s\" is %" PRId64 ", beyond +-(2^53 - 1)", key ? key : "[]", value);
     snprintf(text, sizeof text, "%" PRId64, value);
-    add_item(writer, parent, key, json_cjson.CreateRaw(text));
+    add_item(writer, parent, key, tpc_cjson.CreateRaw(text));
 }
 
 void tpc_json_add_double(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, double value) {
@@ -132,40 +132,40 @@ void tpc_json_add_double(tpc_json_writer_t *writer, tpc_json_node_t *parent, con
     if (!parent) return;
     if (isinf(value)) spoil(writer, TPCOMM_ERR_INVALID_ARG, "\"%s\" is infinite", key ? key : "[]");
     add_item(writer, parent, key,
-             isfinite(value) ? json_cjson.CreateRaw(json_double_text(text, value)) : json_cjson.CreateNull());
+             isfinite(value) ? tpc_cjson.CreateRaw(tpc_json_double_text(text, value)) : tpc_cjson.CreateNull());
 }
 
 void tpc_json_add_bool(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, bool value) {
-    if (parent) add_item(writer, parent, key, json_cjson.CreateBool(value));
+    if (parent) add_item(writer, parent, key, tpc_cjson.CreateBool(value));
 }
 
 void tpc_json_add_string(tpc_json_writer_t *writer, tpc_json_node_t *parent, const char *key, const char *value) {
     if (!parent) return;
     char *copy = value ? copy_utf8(value) : NULL;
-    cJSON *item = copy ? json_cjson.CreateString(copy) : NULL;
-    add_item(writer, parent, key, value ? item : json_cjson.CreateNull());
+    cJSON *item = copy ? tpc_cjson.CreateString(copy) : NULL;
+    add_item(writer, parent, key, value ? item : tpc_cjson.CreateNull());
     free(copy);
 }
 
 tpcomm_status_t tpc_json_writer_text(tpc_json_writer_t *writer, char **text_p) {
-    json_numbers_t numbers = {NULL, 0, 0};
+    tpc_json_numbers_t numbers = {NULL, 0, 0};
     const cJSON *duplicate;
     if (writer->status != TPCOMM_OK) return tpc_error(writer->status, "the JSON document: %s", writer->problem);
 
-    char *printed = json_cjson.Print(writer->root);
+    char *printed = tpc_cjson.Print(writer->root);
     if (!printed) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory for the text of a document");
     size_t bytes = strlen(printed);
     /* A copy: the host program may have given cJSON an allocator of its own. */
     char *text = malloc(bytes + 2);
     if (text) snprintf(text, bytes + 2, "%s\n", printed);
-    json_cjson.free(printed);
+    tpc_cjson.free(printed);
     if (!text) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory for the text of a document");
 
-    tpcomm_status_t status = json_check("the JSON document", text, bytes + 1, &numbers);
+    tpcomm_status_t status = tpc_json_check_text("the JSON document", text, bytes + 1, &numbers);
     free(numbers.offset);
     if (status != TPCOMM_OK) goto free_text;
     /* Only now: the tree is known to be no deeper than a walk can go. */
-    status = json_find_duplicate(writer->root, &duplicate);
+    status = tpc_json_find_duplicate(writer->root, &duplicate);
     if (status != TPCOMM_OK) goto free_text;
     if (duplicate) {
         status = tpc_error(TPCOMM_ERR_INVALID_ARG, "the JSON document: \"%s\" was added twice", duplicate->string);
@@ -183,13 +183,13 @@ tpcomm_status_t tpc_json_write_file(tpc_json_writer_t *writer, const char *path)
     char *text;
     tpcomm_status_t status = tpc_json_writer_text(writer, &text);
     if (status != TPCOMM_OK) return status;
-    status = json_replace_file(path, text, strlen(text));
+    status = tpc_json_replace_file(path, text, strlen(text));
     free(text);
     return status;
 }
 
 void tpc_json_writer_free(tpc_json_writer_t *writer) {
     if (!writer) return;
-    json_cjson.Delete(writer->root);
+    tpc_cjson.Delete(writer->root);
     free(writer);
 }

@@ -118,11 +118,11 @@ static bool reference(const char *text, size_t bytes) {
 
 /** In memory of exactly its size, so that a sanitizer sees a read beyond. */
 static tpcomm_status_t check_bytes(const char *text, size_t bytes) {
-    json_numbers_t numbers = {NULL, 0, 0};
+    tpc_json_numbers_t numbers = {NULL, 0, 0};
     char *copy = malloc(bytes ? bytes : 1);
     CHECK(copy != NULL);
     memcpy(copy, text, bytes);
-    tpcomm_status_t status = json_check("t", copy, bytes, &numbers);
+    tpcomm_status_t status = tpc_json_check_text("t", copy, bytes, &numbers);
     for (size_t i = 0; i < numbers.count; i++) {
         char c = copy[numbers.offset[i]];
         CHECK((c >= '0' && c <= '9') || c == '-');
