@@ -28,5 +28,6 @@ int bench_report(const char *command, tpcomm_status_t status);
 /* Subcommands: argv[0] is the subcommand's name. Each returns an exit code. main.c lists them. */
 int bench_trace_main(int argc, char **argv);
 int bench_run_main(int argc, char **argv);
+int bench_replay_main(int argc, char **argv);
 
 #endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** The buffers that a replay's calls take turns in. */
+#ifndef BENCH_REPLAY_BUFFERS_H
+#define BENCH_REPLAY_BUFFERS_H
+
+#include "replay.h"
+#include "replay_data.h"
+
+/**
+ * Input i holds test data i and is never written again. Small messages turn through up to eight pairs, as many as fit
+ * in BENCH_HOT_BYTES; great ones through two. Each time round an output meets another input, so that a call which left
+ * its output as the one before had written it would show.
+ */
+typedef struct {
+    void *in[BENCH_ROTATION_MAX], *out[BENCH_ROTATION_MAX];
+    uint64_t bytes[BENCH_ROTATION_MAX]; /**< greatest message that uses this pair; 0: none does */
+    void *lump_in, *lump_out;           /**< --lump's; holds test data 1 */
+    uint64_t lump_bytes;
+} bench_buffers_t;
+
+/** Buffers for messages of up to `greatest` tokens. Fails: NO_MEMORY. */
+tpcomm_status_t bench_buffers_new(const bench_replay_t *replay, const bench_data_t *data, uint32_t greatest,
+                                  bench_buffers_t *buffers_p);
+void bench_buffers_free(bench_buffers_t *buffers);
+
+/** How many pairs messages of so many bytes turn through. */
+uint32_t bench_buffers_pairs(uint64_t bytes);
+/** Input and output of a call, by its number within its iteration. */
+uint32_t bench_buffers_in(uint32_t pairs, uint64_t call);
+uint32_t bench_buffers_out(uint32_t pairs, uint64_t call);
+/** The call that is the last of `calls` to write an output; UINT64_MAX: none writes it. */
+uint64_t bench_buffers_last_call(uint32_t pairs, uint64_t calls, uint32_t out);
+
+#endif
