@@ -215,7 +215,8 @@ void tpc_comm_free(tpcomm_t *comm) {
     for (int i = 0; i < 2; i++) tpc_watchdog_remove(comm->listeners[i].watch);
     tpc_dispatch_free(comm->dispatch);
     if (comm->backend_state != NULL) comm->backend->destroy(comm->backend_state);
-    tpc_workspace_close(&comm->workspace);
+    /* A forked child's mapping is shared with its parent, who counts its users. */
+    if (comm->fork_generation == tpc_fork_generation()) tpc_workspace_close(&comm->workspace);
     tpc_bootstrap_free(comm->bootstrap);
     free(comm->settings);
     free(comm);

@@ -58,7 +58,7 @@ static const setup_t setups[] = {
      {NULL, "TPCOMM_TEST_HOOKS"},
      {NULL, "set@library_version:105"},
      TPCOMM_ERR_CONFIG_MISMATCH,
-     {"library version", "100", "105"}},
+     {"version", "0.1.0", "0.1.5"}},
     {"one path fewer",
      {NULL, "TPCOMM_TEST_HOOKS"},
      {NULL, "set@paths:1280"},

@@ -18,7 +18,7 @@ tpcomm_config_t ranks_config(void) {
 
 static void run_rank(rank_t *rank, rank_fn fn) {
     fn(rank);
-    if (tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK) CHECK_OK(tpcomm_finalize(rank->comm));
+    if (!rank->finalized && tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK) CHECK_OK(tpcomm_finalize(rank->comm));
 }
 
 /* ------------------------------------------------------------------ threads */

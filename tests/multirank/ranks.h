@@ -13,6 +13,7 @@
 typedef struct {
     tpcomm_t *comm; /**< joined already; the runner destroys it */
     int32_t rank, size;
+    bool finalized; /**< set by a test that finalizes itself */
     void *arg;
 } rank_t;
 

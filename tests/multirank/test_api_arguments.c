@@ -118,6 +118,7 @@ static void body(rank_t *rank) {
 
 static void lone_body(rank_t *rank) {
     longer_struct(rank->comm);
+    rank->finalized = true;
     CHECK_OK(tpcomm_finalize(rank->comm));
     CHECK_STATUS(tpcomm_barrier(rank->comm, NULL), TPCOMM_ERR_INVALID_STATE);
     CHECK_STATUS(tpcomm_finalize(rank->comm), TPCOMM_ERR_INVALID_STATE);
