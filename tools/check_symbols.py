@@ -10,13 +10,14 @@ import re
 import subprocess
 import sys
 
-# A library in somebody's server does not end it, take its signals, change its locale or write to its stdout.
+# A library in somebody's server does not end it, take its signals, change its locale (a thread's own it may, for a moment) or write to
+# its stdout.
 FORBIDDEN = {
     "ends the process": "exit _exit _Exit quick_exit abort __assert_fail __assert_perror_fail __assert error error_at_line "
                         "err errx verr verrx raise",
     "handles signals": "signal sigaction sigset bsd_signal sysv_signal __sysv_signal sigvec sigaltstack",
     "runs at exit": "atexit on_exit",
-    "changes the locale": "setlocale uselocale",
+    "changes the process's locale": "setlocale",
     "writes to stdout": "stdout printf vprintf puts putchar __printf_chk __vprintf_chk putchar_unlocked puts_unlocked",
     "leaves names behind": "shm_open shm_unlink shmget mq_open sem_open",
 }
