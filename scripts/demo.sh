@@ -5,15 +5,16 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/setup-common.sh"
 
-histogram=bench/histograms/default.json
-replay=(--model llama-3.1-70b --ranks 2 --iterations 20)
+# As many decode iterations as fit 8 seconds. One iteration that also works on a prompt would take most of that.
+defaults=(--histogram bench/histograms/default.json --model llama-3.1-70b --ranks 2 --phase decode --budget-s 8)
 
 usage() {
     cat <<END
 usage: scripts/demo.sh [--yes] [--build-dir DIR] [REPLAY OPTION ...]
   --yes            install what is missing, with sudo (as root that needs no asking)
   --build-dir DIR  default: build
-Everything else goes to \`tpcomm-bench replay\` behind the demo's own options, and wins over them: --ranks 4, --json out.json ...
+Everything else goes to \`tpcomm-bench replay\`, in place of the demo's own option of that name or beside them: --ranks 4,
+--phase all --budget-s 60, --json out.json ...
 END
 }
 
@@ -30,7 +31,12 @@ done
 tpc_setup cc make cmake cjson_header cjson_library
 tpc_configure
 tpc_build tpcomm-bench
-bench=$tpc_build_dir/bench/tpcomm-bench
-printf '\n$ %s\n\n' "${bench#"$tpc_root"/} replay --histogram $histogram ${replay[*]}${*:+ $*}"
 cd "$tpc_root"
-exec "$bench" replay --histogram "$histogram" "${replay[@]}" "$@"
+replay=("${tpc_build_dir#"$tpc_root"/}/bench/tpcomm-bench" replay)
+for ((i = 0; i < ${#defaults[@]}; i += 2)); do
+    case ${defaults[i]} in --model) names='--model|--hidden' ;; --ranks) names='--ranks|-n' ;; *) names=${defaults[i]} ;; esac
+    [[ " $* " =~ \ ($names)[\ =] ]] || replay+=("${defaults[@]:i:2}")
+done
+replay+=("$@")
+printf '\n$ %s\n\n' "${replay[*]}"
+exec "${replay[@]}"
