@@ -61,9 +61,10 @@ endfunction()
 
 # "", or "this machine has N GPUs; ", without asking the driver's library.
 function(tpc_count_gpus text_p)
-  file(GLOB gpus LIST_DIRECTORIES true "/proc/driver/nvidia/gpus/*")
+  # In a container /proc shows all cards of the host, /dev those that were handed in; without device nodes yet, /proc alone knows.
+  file(GLOB gpus "/dev/nvidia[0-9]*")
   if(NOT gpus)
-    file(GLOB gpus "/dev/nvidia[0-9]*")
+    file(GLOB gpus LIST_DIRECTORIES true "/proc/driver/nvidia/gpus/*")
   endif()
   list(LENGTH gpus count)
   if(count EQUAL 0)
