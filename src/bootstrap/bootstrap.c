@@ -12,6 +12,7 @@ tpcomm_status_t tpc_bootstrap_new(const tpc_self_t *self, tpc_bootstrap_t **boot
     if (!bootstrap) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory to meet %d ranks", self->size);
     bootstrap->self = *self;
     bootstrap->owner_pid = getpid();
+    bootstrap->door_fd = -1;
     for (int32_t rank = 0; rank < TPCOMM_MAX_RANKS; rank++) {
         bootstrap->world_ranks[rank] = rank;
         bootstrap->member[rank].rank = rank;
@@ -36,6 +37,7 @@ void tpc_bootstrap_set_member(tpc_bootstrap_t *bootstrap, int32_t rank, const tp
     bootstrap->process[rank] = record->process;
     bootstrap->said_pid[rank] = record->pid;
     member->pid = local_pid;
+    if (member->pidfd >= 0) close(member->pidfd);
     member->pidfd = pidfd;
     member->same_process = record->process == bootstrap->self.process;
     member->same_host = strncmp(record->host_id, bootstrap->self.host_id, sizeof record->host_id) == 0;
@@ -48,10 +50,12 @@ void tpc_bootstrap_free(tpc_bootstrap_t *bootstrap) {
     /* A forked child closes its copies; the parent's links, and the door, are not its own. */
     if (mine) bootstrap->links.ops->leave(&bootstrap->links);
     if (mine && bootstrap->door) tpc_door_leave(bootstrap->door, bootstrap);
+    if (!mine && bootstrap->door) tpc_door_forget();
     if (mine && bootstrap->thread_world) tpc_thread_world_release(bootstrap->thread_world);
     tpc_links_destroy(&bootstrap->links);
     for (int32_t rank = 0; rank < bootstrap->self.size; rank++)
         if (bootstrap->member[rank].pidfd >= 0) close(bootstrap->member[rank].pidfd);
+    if (bootstrap->door_fd >= 0) close(bootstrap->door_fd);
     free(bootstrap);
 }
 
@@ -76,8 +80,8 @@ const char *tpc_bootstrap_text(const tpc_bootstrap_t *bootstrap) {
 }
 
 int32_t tpc_bootstrap_listeners(const tpc_bootstrap_t *bootstrap, int fds_p[2]) {
-    if (!bootstrap->door) return 0;
-    fds_p[0] = tpc_door_fd(bootstrap->door);
+    if (bootstrap->door_fd < 0) return 0;
+    fds_p[0] = bootstrap->door_fd;
     return 1;
 }
 

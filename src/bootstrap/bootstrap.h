@@ -103,7 +103,7 @@ const char *tpc_bootstrap_text(const tpc_bootstrap_t *bootstrap);
 /**
  * Rank 0 keeps its listeners so that late-comers are refused by name at once. Descriptors to poll for reading (rank 0
  * of a met job only); call serve when one is readable: it answers and closes whatever is waiting there, does not wait
- * for anybody, and may run on any thread. Bootstraps of one job share a descriptor.
+ * for anybody, and may run on any thread.
  */
 int32_t tpc_bootstrap_listeners(const tpc_bootstrap_t *bootstrap, int fds_p[2]);
 void tpc_bootstrap_serve(tpc_bootstrap_t *bootstrap, int listener_fd);

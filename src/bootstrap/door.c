@@ -2,6 +2,7 @@
 #include "bootstrap/door.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -157,6 +158,7 @@ void tpc_door_met(tpc_door_t *door, tpc_bootstrap_t *bootstrap) {
     bootstrap->door_next = door->bootstraps;
     door->bootstraps = bootstrap;
     bootstrap->door = door;
+    bootstrap->door_fd = fcntl(door->lobby.epoll_fd, F_DUPFD_CLOEXEC, 0);
     unlock_doors();
 }
 
@@ -177,8 +179,9 @@ uint64_t tpc_door_job(const tpc_door_t *door) {
     return door->job;
 }
 
-int tpc_door_fd(const tpc_door_t *door) {
-    return door->lobby.epoll_fd;
+void tpc_door_forget(void) {
+    lock_doors();
+    unlock_doors();
 }
 
 /* ------------------------------------------------------------------ late-comers */
@@ -198,7 +201,7 @@ int tpc_guest_answer(tpc_guest_t *guest, const tpc_self_t *self, tpc_verdict_t v
  */
 static bool holder_ended(const tpc_bootstrap_t *bootstrap, int32_t rank) {
     if (rank == bootstrap->self.rank) return false;
-    if (tpc_pidfd_ended(bootstrap->member[rank].pidfd)) return true;
+    if (tpc_pidfd_ended(bootstrap->member[rank].pidfd, 0)) return true;
     struct pollfd link = {.fd = bootstrap->links.boxes->box[rank].fd, .events = POLLRDHUP};
     return poll(&link, 1, 0) == 1 && (link.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }

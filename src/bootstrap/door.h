@@ -42,8 +42,8 @@ void tpc_door_met(tpc_door_t *door, tpc_bootstrap_t *bootstrap);
 /** A bootstrap goes, or (NULL) the meeting failed. The last one out closes the door. */
 void tpc_door_leave(tpc_door_t *door, tpc_bootstrap_t *bootstrap);
 
-/** Descriptor that is readable when somebody is at the door. */
-int tpc_door_fd(const tpc_door_t *door);
+/** In a forked child: close the copies of its parent's doors. */
+void tpc_door_forget(void);
 
 /** Between meetings: answer and send away whoever is there. Any thread. */
 void tpc_door_serve(tpc_door_t *door);

@@ -57,13 +57,13 @@ tpcomm_status_t tpc_process_token(uint64_t *token_p) {
     return TPCOMM_OK;
 }
 
-int tpc_pidfd_self(void) {
-    return (int)syscall(SYS_pidfd_open, getpid(), 0);
+int tpc_pidfd_open(int32_t pid) {
+    return pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 }
 
-bool tpc_pidfd_ended(int pidfd) {
+bool tpc_pidfd_ended(int pidfd, int ms) {
     struct pollfd waited = {.fd = pidfd, .events = POLLIN};
-    return pidfd >= 0 && poll(&waited, 1, 0) == 1 && (waited.revents & POLLIN) != 0;
+    return pidfd >= 0 && poll(&waited, 1, ms) == 1 && (waited.revents & POLLIN) != 0;
 }
 
 /** The kernel's random id of this boot, without the newline; false where /proc does not say. */

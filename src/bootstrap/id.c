@@ -125,6 +125,7 @@ tpcomm_status_t tpc_bootstrap_meet_id(const tpcomm_unique_id_t *unique_id, int32
         snprintf(place.text, sizeof place.text, "unique id, TCP port %u of rank 0's host", id.addresses.port);
         place.hint = "Is rank 0 the process that made the id?";
     }
-    snprintf(place.label, sizeof place.label, "%s", place.text);
+    snprintf(place.label, sizeof place.label, "%s", size == 1 ? "a world of 1" : place.text);
+    if (size == 1) tpc_id_forget(unique_id); /* nobody else will come */
     return tpc_meet(&place, rank, size, host_id, deadline, bootstrap_p);
 }

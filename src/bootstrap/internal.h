@@ -24,6 +24,7 @@ struct tpc_bootstrap {
     tpc_links_t links;
     tpc_door_t *door;                 /**< rank 0: where the job was met */
     tpc_bootstrap_t *door_next;       /**< the next one that was met at the same door */
+    int door_fd;                      /**< a copy of its own, so that several can be watched by one epoll set; or -1 */
     tpc_thread_world_t *thread_world; /**< ranks are threads: holds the mailboxes */
     char text[256];
 };
@@ -47,7 +48,7 @@ typedef struct {
 /* ------------------------------------------------------------------ bootstrap.c */
 
 tpcomm_status_t tpc_bootstrap_new(const tpc_self_t *self, tpc_bootstrap_t **bootstrap_p);
-/** Facts of one member, from what it said and what its link shows. Takes pidfd. */
+/** Facts of one member, from what it said and what its link shows. Takes pidfd; the one that was there is closed. */
 void tpc_bootstrap_set_member(tpc_bootstrap_t *bootstrap, int32_t rank, const tpc_record_t *record, int32_t local_pid,
                               int pidfd);
 
@@ -89,7 +90,7 @@ tpcomm_status_t tpc_join(tpc_bootstrap_t *bootstrap, const tpc_place_t *place, c
 
 /** Where rank 0 listens when the first name is held by a socket that nobody serves (a forked child's copy). Returns
  * name. */
-#define TPC_UNIX_ALTERNATES 4
+#define TPC_UNIX_ALTERNATES 16
 const char *tpc_place_unix_name(const tpc_place_t *place, int alternate, char name[TPC_UNIX_NAME_BYTES]);
 
 /** What came of asking to be let in. */

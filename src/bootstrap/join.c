@@ -11,8 +11,10 @@
 
 #define BACKOFF_FIRST_MS 1
 #define BACKOFF_MOST_MS  50
-/* Whoever listens at a TCP place may be a stranger that never answers: then the other places get their turn. */
-#define PATIENCE_FIRST_MS 1000
+/* Whoever listens at a TCP place may be a stranger that never answers: then the other places get their turn. Rank 0
+ * answers at once, and one that is slower (a stopped process, a loaded machine) is asked again, with more patience each
+ * time. */
+#define PATIENCE_FIRST_MS 50
 #define PATIENCE_MOST_MS  8000
 #define CONNECT_MS        1000
 /* At its own name nobody but rank 0 listens, which may be busy for long. */
@@ -98,6 +100,7 @@ typedef struct {
     size_t address_count;
     uint64_t resolved_ns; /**< when last tried; 0: never */
     bool joined;
+    bool silent;    /**< somebody did not answer in this round */
     char last[256]; /**< what came of it last, for the text of a timeout */
 } search_t;
 
@@ -140,6 +143,7 @@ static tpcomm_status_t try_connected(search_t *search, int fd, bool local, const
         what = "a program that is not tpcomm listens there";
         break;
     case TPC_ASK_SILENT:
+        search->silent = true;
         what = "whoever listens there does not answer: rank 0 is busy or stopped, or it is not tpcomm";
         break;
     case TPC_ASK_RETRY:
@@ -248,12 +252,11 @@ static tpcomm_status_t try_tcp(search_t *search) {
 tpcomm_status_t tpc_join(tpc_bootstrap_t *bootstrap, const tpc_place_t *place, const tpc_deadline_t *deadline) {
     search_t search = {.bootstrap = bootstrap, .place = place, .deadline = deadline, .patience_ms = PATIENCE_FIRST_MS};
     for (uint32_t backoff_ms = BACKOFF_FIRST_MS;;) {
-        uint64_t start_ns = tpc_clock_ns();
         tpcomm_status_t status = place->unix_name[0] != '\0' ? try_unix(&search) : TPCOMM_OK;
         if (status == TPCOMM_OK && !search.joined) status = try_tcp(&search);
         if (status != TPCOMM_OK || search.joined) return status;
-        if (tpc_clock_ns() - start_ns > PATIENCE_FIRST_MS * UINT64_C(1000000) && search.patience_ms < PATIENCE_MOST_MS)
-            search.patience_ms *= 2;
+        if (search.silent && search.patience_ms < PATIENCE_MOST_MS) search.patience_ms *= 2;
+        search.silent = false;
         status = tpc_deadline_sleep(deadline, backoff_ms);
         if (status == TPCOMM_ERR_TIMEOUT)
             return tpc_error(status, "rank 0 was not reached at %s for %llu ms (missing ranks: 0); last: %s%s%s",

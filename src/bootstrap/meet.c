@@ -174,12 +174,15 @@ static tpcomm_status_t tell_bad_rank(const tpc_place_t *place, const tpc_self_t 
     if (soon.at_ns > deadline->at_ns) soon.at_ns = deadline->at_ns;
     tpc_self_t nobody = *self;
     nobody.rank = 1; /* any index that the tables have */
+    tpcomm_status_t told = TPCOMM_OK;
     if (self->size > 1 && tpc_bootstrap_new(&nobody, &bootstrap) == TPCOMM_OK) {
         bootstrap->self.rank = self->rank;
-        (void)tpc_join(bootstrap, place, &soon);
-        bootstrap->self.rank = 1;
+        told = tpc_join(bootstrap, place, &soon);
+        bootstrap->self.rank = nobody.rank;
         tpc_bootstrap_free(bootstrap);
     }
+    /* Rank 0 knows better what is wrong: it may be the size. */
+    if (told == TPCOMM_ERR_INVALID_ARG || told == TPCOMM_ERR_INTERRUPTED) return told;
     return tpc_error(TPCOMM_ERR_INVALID_ARG, "rank %d is outside the world of %d ranks, which are 0 to %d", self->rank,
                      self->size, self->size - 1);
 }

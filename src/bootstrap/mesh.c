@@ -279,8 +279,11 @@ static tpcomm_status_t run(maker_t *maker, const tpc_deadline_t *deadline) {
 
 tpcomm_status_t tpc_mesh_make(tpc_bootstrap_t *bootstrap, tpc_lobby_t *lobby, const tpc_peer_t *peers,
                               const tpc_deadline_t *deadline, tpc_mesh_t *mesh) {
-    maker_t maker = {
-        .bootstrap = bootstrap, .peers = peers, .lobby = lobby, .mesh = mesh, .self_pidfd = tpc_pidfd_self()};
+    maker_t maker = {.bootstrap = bootstrap,
+                     .peers = peers,
+                     .lobby = lobby,
+                     .mesh = mesh,
+                     .self_pidfd = tpc_pidfd_open((int32_t)getpid())};
     for (int32_t rank = 0; rank < TPCOMM_MAX_RANKS; rank++) {
         maker.call[rank].rank = rank;
         maker.call[rank].fd = -1;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "bootstrap/host.h"
 #include "bootstrap/internal.h"
 
 /* How long a failed rank 0 stays to tell those who come late. */
@@ -14,6 +15,8 @@
 /* How long the holder of a name may take to answer who it is. */
 #define HOLDER_MS 3000
 /* A port or name may be held for a moment by a process on its way out, or by an outgoing connection. */
+/* A process that ends closes its sockets a little sooner than it can be seen to have ended. */
+#define ENDING_MS     50
 #define TAKEN_TURNS   5
 #define TAKEN_WAIT_MS 10
 
@@ -136,9 +139,11 @@ static tpcomm_status_t listen_tcp(const tpc_place_t *place, const tpc_deadline_t
         if (place->exact && err == EACCES) return listen_failed(err, where);
     }
     if (place->exact)
-        return tpc_error(TPCOMM_ERR_ADDR_IN_USE,
-                         "%s: port %u is taken on this host by another program; give TPCOMM_ROOT a free one",
-                         place->text, place->first_port);
+        return tpc_error(
+            TPCOMM_ERR_ADDR_IN_USE,
+            "%s: port %u is taken on this host, by another program or a process forked from an earlier run; "
+            "give TPCOMM_ROOT a free one",
+            place->text, place->first_port);
     return tpc_error(TPCOMM_ERR_ADDR_IN_USE,
                      "%s: all of the ports %u to %u are taken on this host; set TPCOMM_ROOT to a free one", place->text,
                      place->first_port, place->last_port);
@@ -169,12 +174,16 @@ typedef struct {
     tpc_lobby_t *lobby;
     uint64_t job;
     bool told[TPCOMM_MAX_RANKS]; /**< refused, and so knows how it ends */
+    int32_t told_outside; /**< the same of ranks of a world of this size that are outside it: others are missing */
 } meeting_t;
 
 /** Somebody came who shows that the ranks do not belong together: the same end for him and for the job. */
 static tpcomm_status_t refuse_all(meeting_t *meeting, tpc_guest_t *guest, tpcomm_status_t status) {
     int32_t rank = guest->greeting.hello.rank;
-    if (rank >= 0 && rank < meeting->bootstrap->self.size) meeting->told[rank] = true;
+    if (rank >= 0 && rank < meeting->bootstrap->self.size)
+        meeting->told[rank] = true;
+    else if (guest->greeting.hello.size == meeting->bootstrap->self.size)
+        meeting->told_outside++;
     (void)tpc_guest_answer(guest, &meeting->bootstrap->self, TPC_VERDICT_REFUSE, 0, status, tpcomm_last_error());
     return status;
 }
@@ -223,28 +232,35 @@ static tpcomm_status_t welcome(meeting_t *meeting, tpc_guest_t *guest) {
                  "rank %d of this job is pid %d already (%s): two processes were given one rank, or the job was "
                  "started twice",
                  rank, bootstrap->said_pid[rank], bootstrap->text);
-        (void)tpc_guest_answer(guest, self, TPC_VERDICT_REFUSE, 0, TPCOMM_ERR_ADDR_IN_USE, text);
+        (void)tpc_guest_answer(guest, self, TPC_VERDICT_REFUSE, 0,
+                               rank == 0 ? TPCOMM_ERR_ADDR_IN_USE : TPCOMM_ERR_INVALID_ARG, text);
         return TPCOMM_OK;
     }
     if (tpc_guest_answer(guest, self, TPC_VERDICT_ACCEPT, bootstrap->nonce, TPCOMM_OK, "") != 0) return TPCOMM_OK;
     bootstrap->process[rank] = guest->greeting.process;
     bootstrap->said_pid[rank] = guest->greeting.pid;
     if (guest->passed_fd >= 0) close(guest->passed_fd);
-    tpc_link_attach(&bootstrap->links, rank, guest->fd, -1);
+    int *pidfd = &bootstrap->member[rank].pidfd;
+    tpc_link_detach(&bootstrap->links, rank);
+    if (*pidfd >= 0) close(*pidfd);
+    *pidfd = guest->local ? tpc_pidfd_open(guest->pid) : -1;
+    tpc_link_attach(&bootstrap->links, rank, guest->fd, *pidfd);
     return TPCOMM_OK;
 }
 
 /** Ranks that have come for good: a rank counts from its first vote on, before that it may yet think better of it. */
 static int32_t count_present(meeting_t *meeting, bool *died_p) {
     tpc_links_t *links = &meeting->bootstrap->links;
-    int32_t present = 0;
+    int32_t present = meeting->told_outside;
     tpc_link_pump(links);
     for (int32_t rank = 1; rank < meeting->bootstrap->self.size; rank++) {
         int err;
         tpc_link_state_t state = tpc_link_state(links, rank, &err);
         bool voted = tpc_link_peek(links, rank, meeting->bootstrap->world.channel) != NULL;
-        if (voted && state != TPC_LINK_OPEN) *died_p = true;
-        if (!voted && state != TPC_LINK_OPEN && state != TPC_LINK_NONE) tpc_link_detach(links, rank);
+        bool gone = state != TPC_LINK_OPEN && state != TPC_LINK_NONE;
+        bool died = gone && (voted || tpc_pidfd_ended(meeting->bootstrap->member[rank].pidfd, ENDING_MS));
+        if (died) *died_p = true;
+        if (gone && !died) tpc_link_detach(links, rank);
         if (voted || meeting->told[rank]) present++;
     }
     return present;
@@ -259,7 +275,7 @@ static tpcomm_status_t collect(meeting_t *meeting, bool failed, const tpc_deadli
             if (status != TPCOMM_OK && !failed) return status;
         }
         bool died = false;
-        if (count_present(meeting, &died) == meeting->bootstrap->self.size - 1 || died) return TPCOMM_OK;
+        if (count_present(meeting, &died) >= meeting->bootstrap->self.size - 1 || died) return TPCOMM_OK;
         struct pollfd polls[1 + 2 * TPCOMM_MAX_RANKS];
         polls[0] = (struct pollfd){.fd = meeting->lobby->epoll_fd, .events = POLLIN};
         size_t count = 1 + tpc_link_polls(&meeting->bootstrap->links, polls + 1);

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Check that ranks which cannot make a world end at once or in time, alike, and by name (H8, I13): one that never
+ * comes, one that is claimed twice, ranks outside the world, worlds of two sizes, two versions of the library.
+ */
+#include "unit/bootstrap_job.h"
+
+static int32_t first_size;
+
+static void come(int32_t rank, int32_t size, uint64_t timeout_ms, outcome_t *outcome) {
+    tpc_bootstrap_t *bootstrap = NULL;
+    int32_t fds = job_count_fds();
+    job_set("TPCOMM_RANK", "%d", rank);
+    job_set("TPCOMM_SIZE", "%d", size);
+    uint64_t start_ns = tpc_clock_ns(), start_cpu_ms = job_cpu_ms();
+    job_keep(outcome, job_meet_env(timeout_ms, &bootstrap), start_ns);
+    uint64_t cpu_ms = job_cpu_ms() - start_cpu_ms;
+    /* A wait that spins would use all of the time it waits. */
+    if (outcome->ms > 1000 && cpu_ms > outcome->ms / 4)
+        FAIL("%llu ms of CPU in %llu ms", (unsigned long long)cpu_ms, (unsigned long long)outcome->ms);
+    if (outcome->status == TPCOMM_OK) {
+        job_check_met(bootstrap);
+        tpc_bootstrap_free(bootstrap);
+    }
+    CHECK_EQ(job_count_fds(), fds);
+}
+
+/* ------------------------------------------------------------------ one never comes */
+
+static int32_t missing;
+
+static void two_of_three(int32_t index, outcome_t *outcome) {
+    if (index != missing) come(index, 3, 1500, outcome);
+}
+
+static void never_comes(void) {
+    for (missing = 0; missing < 3; missing++) {
+        char want[32];
+        job_run(3, two_of_three);
+        snprintf(want, sizeof want, "missing ranks: %d", missing);
+        for (int32_t i = 0; i < 3; i++) {
+            if (i == missing) continue;
+            CHECK_OUTCOME(i, TPCOMM_ERR_TIMEOUT, want);
+            CHECK_OUTCOME(i, TPCOMM_ERR_TIMEOUT, "TPCOMM_SIZE=3");
+            CHECK(job_outcomes[i].ms >= 1000 && job_outcomes[i].ms < 1500 + 10000);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ claimed twice */
+
+/** Processes 0, 1 and 2 are the ranks, 2 comes late; 3 claims rank 1, or 0, while they wait. */
+static int32_t claimed;
+
+static void rank_or_claimant(int32_t index, outcome_t *outcome) {
+    tpc_deadline_t pause = tpc_deadline_in(20000, NULL, NULL);
+    if (index == 2) job_await(3, 1);
+    if (index == 3) CHECK_OK(tpc_deadline_sleep(&pause, 200));
+    come(index == 3 ? claimed : index, 3, 20000, outcome);
+    atomic_store(&outcome->stage, 1);
+}
+
+static void claimed_twice(void) {
+    for (claimed = 0; claimed < 2; claimed++) {
+        char want[64];
+        job_run(4, rank_or_claimant);
+        for (int32_t i = 0; i < 3; i++) CHECK_OUTCOME(i, TPCOMM_OK, "");
+        snprintf(want, sizeof want, "rank %d of this job is pid %d already", claimed, (int)job_pids[claimed]);
+        CHECK_OUTCOME(3, claimed == 0 ? TPCOMM_ERR_ADDR_IN_USE : TPCOMM_ERR_INVALID_ARG, want);
+        CHECK(job_outcomes[3].ms < 10000);
+    }
+}
+
+/* ------------------------------------------------------------------ outside the world */
+
+static int32_t bad_rank, order;
+
+static void one_outside(int32_t index, outcome_t *outcome) {
+    tpc_deadline_t pause = tpc_deadline_in(20000, NULL, NULL);
+    if (index == order) CHECK_OK(tpc_deadline_sleep(&pause, 100));
+    come(index == 2 ? bad_rank : index, 3, 30000, outcome);
+}
+
+/** The others cannot be complete without the one that is no rank: none waits for its deadline, whoever comes last. */
+static void outside(void) {
+    static const int32_t ranks[] = {3, 65535};
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+        bad_rank = ranks[i];
+        for (order = 0; order < 3; order++) {
+            char want[64];
+            job_run(3, one_outside);
+            snprintf(want, sizeof want, "rank %d", bad_rank);
+            for (int32_t r = 0; r < 3; r++) {
+                CHECK_OUTCOME(r, TPCOMM_ERR_INVALID_ARG, want);
+                CHECK_OUTCOME(r, TPCOMM_ERR_INVALID_ARG, "outside the world of 3 ranks");
+                CHECK(job_outcomes[r].ms < 15000);
+            }
+        }
+    }
+}
+
+/** The same by id, where a rank may be negative too. */
+static void outside_by_id(int32_t index, outcome_t *outcome) {
+    tpc_env_t env;
+    tpc_bootstrap_t *bootstrap;
+    CHECK_OK(tpc_env_read(&env));
+    if (index == 0) {
+        CHECK_OK(tpc_bootstrap_make_id(&env, &outcome->id));
+        atomic_store(&outcome->stage, 1);
+    }
+    job_await(0, 1);
+    uint64_t start_ns = tpc_clock_ns();
+    tpc_deadline_t deadline = tpc_deadline_in(30000, NULL, NULL);
+    job_keep(outcome,
+             tpc_bootstrap_meet_id(&job_outcomes[0].id, index == 2 ? -1 : index, 3, &env, &deadline, &bootstrap),
+             start_ns);
+}
+
+/* ------------------------------------------------------------------ two sizes, two versions */
+
+static void two_sizes(int32_t index, outcome_t *outcome) {
+    tpc_deadline_t pause = tpc_deadline_in(20000, NULL, NULL);
+    if (index == order) CHECK_OK(tpc_deadline_sleep(&pause, 100));
+    come(index, index == 2 ? 5 - first_size : first_size, 30000, outcome);
+}
+
+static void two_versions(int32_t index, outcome_t *outcome) {
+    job_set("TPCOMM_TEST_HOOKS", "set@library_version:%d", index == order ? 305 : TPCOMM_VERSION_NUMBER);
+    tpc_hook_reload();
+    come(index, 3, 30000, outcome);
+}
+
+static void differ(void) {
+    for (order = 0; order < 3; order++) {
+        /* Rank 2 says 2 where the others say 3; or 3 where they say 2, and comes before they are complete. */
+        for (first_size = 3; first_size >= (order == 1 ? 2 : 3); first_size--) {
+            job_run(3, two_sizes);
+            for (int32_t r = 0; r < 3; r++) {
+                CHECK_OUTCOME(r, TPCOMM_ERR_INVALID_ARG, "size 2");
+                CHECK_OUTCOME(r, TPCOMM_ERR_INVALID_ARG, "size 3");
+                CHECK(job_outcomes[r].ms < 15000);
+            }
+        }
+        job_run(3, two_versions);
+        for (int32_t r = 0; r < 3; r++) {
+            char text[32];
+            CHECK_OUTCOME(r, TPCOMM_ERR_CONFIG_MISMATCH, "0.3.5");
+            snprintf(text, sizeof text, "%d.%d.%d", TPCOMM_VERSION_MAJOR, TPCOMM_VERSION_MINOR, TPCOMM_VERSION_PATCH);
+            CHECK_OUTCOME(r, TPCOMM_ERR_CONFIG_MISMATCH, text);
+            CHECK(job_outcomes[r].ms < 15000);
+        }
+    }
+}
+
+int main(void) {
+    char address[64];
+    for (int way = 0; way < 2; way++) {
+        job_clean_environment();
+        job_set_unique_id("ranks");
+        snprintf(address, sizeof address, "127.0.0.1:%d", 20000 + getpid() % 12000);
+        if (way == 1) setenv("TPCOMM_ROOT", address, 1);
+        never_comes();
+        claimed_twice();
+        outside();
+        differ();
+        printf("%s\n", way == 0 ? "unix" : "tcp");
+    }
+    job_clean_environment();
+    job_run(3, outside_by_id);
+    for (int32_t r = 0; r < 3; r++) {
+        CHECK_OUTCOME(r, TPCOMM_ERR_INVALID_ARG, "rank -1");
+        CHECK(job_outcomes[r].ms < 15000);
+    }
+    return 0;
+}
