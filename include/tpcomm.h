@@ -120,7 +120,13 @@ enum { TPCOMM_SUM = 1, TPCOMM_AVG = 2, TPCOMM_MAX = 3, TPCOMM_MIN = 4, TPCOMM_PR
 
 /** Collective operation. */
 typedef int32_t tpcomm_coll_t;
-enum { TPCOMM_ALL_REDUCE = 1, TPCOMM_BARRIER = 2 };
+enum {
+    TPCOMM_ALL_REDUCE = 1,
+    TPCOMM_BARRIER = 2,
+    TPCOMM_BROADCAST = 3,
+    TPCOMM_ALL_GATHER = 4,
+    TPCOMM_REDUCE_SCATTER = 5
+};
 
 /** How a collective travels. Strings: tpcomm_path_name(). */
 typedef int32_t tpcomm_path_t;
@@ -281,9 +287,11 @@ typedef struct {
     tpcomm_op_t op;       /**< not looked at by a barrier */
     tpcomm_path_t path;   /**< forced path; 0: chosen */
     uint32_t flags;       /**< must be 0 */
-    const void *in;       /**< count elements on the group's device; may be NULL if count is 0 */
-    void *out;            /**< count elements; out == in is allowed, any other overlap is not */
-    uint64_t count;       /**< elements, equal on all ranks */
+    int32_t root;         /**< group rank whose data a broadcast sends; otherwise not looked at */
+    int32_t reserved;     /**< must be 0 */
+    const void *in;       /**< on the group's device; size and overlap: see the collective; may be NULL if count is 0 */
+    void *out;            /**< likewise */
+    uint64_t count;       /**< elements as the named function counts them, equal on all ranks */
     uint64_t tag;         /**< the engine's step or batch id, for flight records; may differ between ranks */
 } tpcomm_call_t;
 
@@ -298,9 +306,55 @@ typedef struct {
  */
 TPCOMM_API tpcomm_status_t tpcomm_call(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream);
 
-/** out[i] = op over ranks of in[i], on every rank. Everything else as tpcomm_call. */
+/**
+ * out[i] = op over ranks of in[i], on every rank.
+ * @param in, out  count elements each; out == in is allowed, any other overlap is not.
+ * Everything else as tpcomm_call.
+ */
 TPCOMM_API tpcomm_status_t tpcomm_all_reduce(tpcomm_t *comm, const void *in, void *out, size_t count,
                                              tpcomm_dtype_t dtype, tpcomm_op_t op, tpcomm_stream_t stream);
+
+/**
+ * root's in to every rank's out, bit for bit.
+ * @param in   count elements; looked at on root alone.
+ * @param out  count elements; out == in is allowed, any other overlap is not.
+ * Everything else as tpcomm_call.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_broadcast(tpcomm_t *comm, const void *in, void *out, size_t count,
+                                            tpcomm_dtype_t dtype, int32_t root, tpcomm_stream_t stream);
+
+/**
+ * out[r * count + i] = rank r's in[i], on every rank, bit for bit.
+ * @param in   count elements.
+ * @param out  size * count elements; in == out + rank * count is in place, any other overlap is not allowed.
+ * Everything else as tpcomm_call.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_all_gather(tpcomm_t *comm, const void *in, void *out, size_t count,
+                                             tpcomm_dtype_t dtype, tpcomm_stream_t stream);
+
+/**
+ * out[i] = op over ranks of in[rank * count + i]: each rank gets its share of the reduction, the same bits as an all_reduce.
+ * @param in   size * count elements.
+ * @param out  count elements; out == in + rank * count is in place, any other overlap is not allowed.
+ * Everything else as tpcomm_call.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_reduce_scatter(tpcomm_t *comm, const void *in, void *out, size_t count,
+                                                 tpcomm_dtype_t dtype, tpcomm_op_t op, tpcomm_stream_t stream);
+
+/**
+ * Begin a batch on this thread: the calls until the matching end, on any communicators, are taken together, and two ranks may
+ * make them in different orders as long as each communicator's own order is the same. Batches nest.
+ * On the cpu device the calls run in the outermost end, communicator by communicator in an order that all ranks share; until
+ * then their buffers must stay. A call's arguments are checked when it is made.
+ * Collective: no. Blocks: no. Threads: each has its own batch. Fails: never.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_batch_begin(void);
+
+/**
+ * End a batch. All its calls run, also after one of them failed.
+ * Blocks: as its calls. Fails: INVALID_STATE (no batch is open); NO_MEMORY; the first failure of its calls.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_batch_end(void);
 
 /** Returns when every rank of the group has called it. Everything else as tpcomm_call. */
 TPCOMM_API tpcomm_status_t tpcomm_barrier(tpcomm_t *comm, tpcomm_stream_t stream);
@@ -311,6 +365,111 @@ TPCOMM_API tpcomm_status_t tpcomm_barrier(tpcomm_t *comm, tpcomm_stream_t stream
  * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG.
  */
 TPCOMM_API tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeout_ms);
+
+/* ---------------------------------------------------------------- groups */
+
+/**
+ * Make a group of some ranks of parent. The same ranks may form any number of groups; parent may be destroyed first.
+ * @param ranks  n ranks of parent, in the new group's rank order; no rank twice.
+ * @param n      1 to the size of parent.
+ * @param name   for texts, such as "tp"; equal on all members; at most 63 bytes; NULL: "group".
+ * @param group  out: the caller destroys it; NULL with TPCOMM_OK at once where the caller is not listed.
+ * Collective: the listed ranks alone, each with the same list. Blocks: up to init_timeout_ms. Threads: several may make
+ * different groups at once; groups of the same members are made in one order. Fails: INVALID_ARG; MISMATCH (the members'
+ * lists or names differ); TIMEOUT, PEER_DIED, PEER_FAILED, as tpcomm_init_env.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int32_t n, const char *name,
+                                               tpcomm_t **group);
+
+/**
+ * Split parent into groups by color, as ncclCommSplit.
+ * @param color  ranks of one color form a group; negative: in none (group is NULL).
+ * @param key    orders the ranks of a group; equal keys by rank of parent.
+ * @param name, group  as tpcomm_group_create.
+ * Collective: every rank of parent. Everything else as tpcomm_group_create.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_group_split(tpcomm_t *parent, int32_t color, int32_t key, const char *name,
+                                              tpcomm_t **group);
+
+/**
+ * World ranks of the members, in group order.
+ * @param ranks  out: as many as the group has, at most n.
+ * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG; TOO_SMALL (n below the group's size; the first n are written).
+ */
+TPCOMM_API tpcomm_status_t tpcomm_group_ranks(const tpcomm_t *comm, int32_t *ranks, int32_t n);
+
+/** The parallel groups of an engine: every rank is in one group of each kind. */
+typedef struct tpcomm_mesh tpcomm_mesh_t;
+
+/** Sizes of a mesh; 0 means 1, but for ep. */
+typedef struct {
+    uint32_t struct_size; /**< sizeof(tpcomm_mesh_config_t) */
+    int32_t dp;           /**< data parallel replicas */
+    int32_t pp;           /**< pipeline stages */
+    int32_t cp;           /**< context parallel ranks */
+    int32_t tp;           /**< tensor parallel ranks */
+    int32_t ep;           /**< expert parallel ranks, a divisor of dp * cp * tp; 0: all of them */
+} tpcomm_mesh_config_t;
+
+/**
+ * Make the groups "tp", "cp", "pp", "dp" and "ep". World rank = ((dp * PP + pp) * CP + cp) * TP + tp, so TP ranks are neighbours
+ * (vLLM's layout). The EP ranks of one pipeline stage are taken in the order dp, cp, tp, ep at a time. A tp group that spans hosts is
+ * logged as a warning, with what to change.
+ * @param mesh  out: the caller destroys it, and its groups with it.
+ * Collective: every rank of world. Blocks: up to init_timeout_ms. Threads: one per communicator.
+ * Fails: CONFIG (the sizes do not multiply to the world's; ep does not divide); MISMATCH (ranks gave different sizes, both
+ * named); as tpcomm_group_create.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_mesh_create(tpcomm_t *world, const tpcomm_mesh_config_t *config, tpcomm_mesh_t **mesh);
+
+/**
+ * This rank's group of a kind.
+ * @param kind   "tp", "cp", "pp", "dp" or "ep".
+ * @param group  out: belongs to the mesh.
+ * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG (naming the kinds there are).
+ */
+TPCOMM_API tpcomm_status_t tpcomm_mesh_group(const tpcomm_mesh_t *mesh, const char *kind, tpcomm_t **group);
+
+/**
+ * The membership of all groups of all kinds as a text, a line a kind: "tp: {0,1} {2,3}".
+ * @param text  out, bytes long, always terminated. Fails: TOO_SMALL if the text was cut.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_mesh_text(const tpcomm_mesh_t *mesh, char *text, size_t bytes);
+
+/** Agree to end all groups of the mesh: tpcomm_finalize of each. Collective: every rank of the mesh. */
+TPCOMM_API tpcomm_status_t tpcomm_mesh_finalize(tpcomm_mesh_t *mesh);
+
+/** Destroy all groups of the mesh and the mesh; NULL is allowed. As tpcomm_destroy. */
+TPCOMM_API tpcomm_status_t tpcomm_mesh_destroy(tpcomm_mesh_t *mesh);
+
+/* ---------------------------------------------------------------- host messages */
+
+/*
+ * The engine's control plane: messages of host memory between the ranks of a group, each step's batch for example. They have
+ * an order of their own and may run on another thread beside the group's collectives, whatever the device is doing.
+ * timeout_ms limits each wait; 0: op_timeout_ms. A failure breaks the group, as a collective's does.
+ */
+
+/**
+ * root's bytes to every rank.
+ * @param data   bytes long, equal on all ranks; sent from on root, written elsewhere.
+ * Collective: every rank of the group. Blocks: until root and all others have come. Threads: one per communicator at a time;
+ * another gets BUSY. Fails: INVALID_ARG, BUSY, INVALID_STATE; MISMATCH, TIMEOUT, PEER_DIED, ABORTED break the group.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_host_broadcast(tpcomm_t *comm, void *data, size_t bytes, int32_t root,
+                                                 uint32_t timeout_ms);
+
+/**
+ * Every rank's bytes to every rank.
+ * @param mine  bytes long.
+ * @param all   size * bytes: rank r's at r * bytes; mine == all + rank * bytes is in place.
+ * Everything else as tpcomm_host_broadcast.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_host_all_gather(tpcomm_t *comm, const void *mine, void *all, size_t bytes,
+                                                  uint32_t timeout_ms);
+
+/** Returns when every rank has called it. Everything else as tpcomm_host_broadcast. */
+TPCOMM_API tpcomm_status_t tpcomm_host_barrier(tpcomm_t *comm, uint32_t timeout_ms);
 
 /* ---------------------------------------------------------------- introspection */
 

@@ -37,6 +37,7 @@ typedef struct {
 typedef struct {
     tpc_agreed_t agreed;
     int32_t rank;
+    const char *plane;          /**< in front of a call in texts: "" for the device's, "host " for host messages */
     tpc_workspace_t *workspace; /**< workspace->data: the bytes the backend asked for */
     const tpc_wait_t *wait;
     tpc_failure_t *failure;
@@ -62,6 +63,8 @@ typedef struct {
 typedef struct {
     const char *name;
     const tpcomm_path_t *paths; /**< those it has, 0 at the end */
+    /** What its kernels are made for ("avx512"), for tpcomm_comm_info. */
+    const char *(*kernels)(void);
     /** NULL where the path can carry such calls in such a group, else why not (static text). Pure. */
     const char *(*why_not)(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key);
     /** Bytes of workspace->data it wants in such a group. Pure. Fails: TOO_SMALL where the limit leaves too little. */

@@ -33,7 +33,10 @@
 /** X(public constant, name) */
 #define TPC_COLL_LIST(X)                                                                                               \
     X(TPCOMM_ALL_REDUCE, "all_reduce")                                                                                 \
-    X(TPCOMM_BARRIER, "barrier")
+    X(TPCOMM_BARRIER, "barrier")                                                                                       \
+    X(TPCOMM_BROADCAST, "broadcast")                                                                                   \
+    X(TPCOMM_ALL_GATHER, "all_gather")                                                                                 \
+    X(TPCOMM_REDUCE_SCATTER, "reduce_scatter")
 
 /** X(public constant, name) */
 #define TPC_PATH_LIST(X)                                                                                               \
@@ -52,6 +55,16 @@ bool tpc_coll_parse(const char *name, tpcomm_coll_t *coll_p);
 bool tpc_path_parse(const char *name, tpcomm_path_t *path_p);
 
 bool tpc_dtype_is_float(tpcomm_dtype_t dtype);
+
+/** Whether a collective computes (its op is looked at). */
+static inline bool tpc_coll_reduces(tpcomm_coll_t coll) {
+    return coll == TPCOMM_ALL_REDUCE || coll == TPCOMM_REDUCE_SCATTER;
+}
+
+/** Whether a collective has buffers (its dtype and count are looked at). */
+static inline bool tpc_coll_moves_data(tpcomm_coll_t coll) {
+    return coll != TPCOMM_BARRIER;
+}
 
 /** Whether DESIGN's numbers contract defines op for dtype (docs/numerics.md): the one place that knows it. */
 bool tpc_reduction_defined(tpcomm_dtype_t dtype, tpcomm_op_t op);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/text.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -98,4 +100,12 @@ const char *tpc_text_nearest(const char *name, const char *const *names, size_t 
     /* A guess that shares less than half its letters would send the reader the wrong way. */
     if (nearest && nearest_distance * 2 > strnlen(name, DISTANCE_BYTES)) return NULL;
     return nearest;
+}
+
+size_t tpc_text_append(char *text, size_t bytes, size_t used, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int wrote = vsnprintf(used < bytes ? text + used : NULL, used < bytes ? bytes - used : 0, format, arguments);
+    va_end(arguments);
+    return used + (wrote > 0 ? (size_t)wrote : 0);
 }

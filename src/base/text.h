@@ -14,6 +14,13 @@ void tpc_text_clean(char *text);
 /** Cut text that snprintf found to need needed bytes to what fits bytes: at a character boundary, ending in "...". */
 void tpc_text_cut(char *text, size_t bytes, size_t needed);
 
+/**
+ * Append to text of which used bytes stand; always terminated. Returns what the whole text needs without its NUL, which
+ * is bytes or more where it was cut.
+ */
+size_t tpc_text_append(char *text, size_t bytes, size_t used, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /** Bytes that tpc_text_quote needs at most. */
 #define TPC_TEXT_QUOTE_BYTES 96
 

@@ -5,3 +5,4 @@
 #include "cpu_backend/cpu_backend.h"
 
 const tpc_backend_t *const tpc_backends[] = {&tpc_cpu_backend, NULL};
+const tpc_backend_t *const tpc_host_backend = &tpc_cpu_backend;

@@ -7,4 +7,7 @@
 /** Every backend of this build, in order of preference where the table has no row; NULL at the end. */
 extern const tpc_backend_t *const tpc_backends[];
 
+/** The one that carries host messages, whatever device a group computes on. */
+extern const tpc_backend_t *const tpc_host_backend;
+
 #endif

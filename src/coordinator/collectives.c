@@ -1,58 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call's way: check, flight record, choice, backend, statistics. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hook.h"
+#include "base/status.h"
+#include "base/text.h"
 #include "coordinator/abi.h"
 #include "coordinator/comm.h"
 
 /* ------------------------------------------------------------------ checks */
 
-static tpcomm_status_t check_names(const tpcomm_call_t *call) {
-    if (call->coll != TPCOMM_ALL_REDUCE && call->coll != TPCOMM_BARRIER)
+static tpcomm_status_t check_names(const tpcomm_t *comm, const tpcomm_call_t *call) {
+    if (call->coll <= 0 || tpcomm_coll_name(call->coll)[0] == '?')
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.coll is %d, which is no collective", call->coll);
     if (call->flags != 0)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.flags is %#x; no flag is defined", call->flags);
-    if (call->coll == TPCOMM_BARRIER) return TPCOMM_OK;
-    if (tpcomm_dtype_size(call->dtype) == 0)
-        return tpc_error(TPCOMM_ERR_INVALID_ARG, "dtype is %d, which is none", call->dtype);
-    if (tpcomm_op_name(call->op)[0] == '?')
+    if (call->reserved != 0)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.reserved is %d; it must be 0", call->reserved);
+    if (!tpc_coll_moves_data(call->coll)) return TPCOMM_OK;
+    size_t element = tpcomm_dtype_size(call->dtype);
+    if (element == 0) return tpc_error(TPCOMM_ERR_INVALID_ARG, "dtype is %d, which is none", call->dtype);
+    if (tpc_coll_reduces(call->coll) && tpcomm_op_name(call->op)[0] == '?')
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "op is %d, which is none", call->op);
-    if (call->count > (uint64_t)PTRDIFF_MAX / tpcomm_dtype_size(call->dtype))
+    if (call->count > (uint64_t)PTRDIFF_MAX / element / (uint64_t)comm->size)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "count %llu of %s is more than memory can hold",
                          (unsigned long long)call->count, tpcomm_dtype_name(call->dtype));
+    if (call->coll == TPCOMM_BROADCAST && (call->root < 0 || call->root >= comm->size))
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "root is %d; this group has ranks 0 to %d", call->root,
+                         comm->size - 1);
     return TPCOMM_OK;
 }
 
-static uint64_t bytes_of(const tpcomm_call_t *call) {
-    return call->coll == TPCOMM_BARRIER ? 0 : call->count * tpcomm_dtype_size(call->dtype);
+/* A call's two buffers: their bytes, and how far inside the larger one the smaller one begins when the call is in
+ * place. */
+typedef struct {
+    uint64_t in, out, offset;
+} extent_t;
+
+static extent_t extent_of(const tpcomm_t *comm, const tpcomm_call_t *call) {
+    uint64_t bytes = tpc_coll_moves_data(call->coll) ? call->count * tpcomm_dtype_size(call->dtype) : 0;
+    uint64_t all = bytes * (uint64_t)comm->size, mine = bytes * (uint64_t)comm->rank;
+    if (call->coll == TPCOMM_ALL_GATHER) return (extent_t){bytes, all, mine};
+    if (call->coll == TPCOMM_REDUCE_SCATTER) return (extent_t){all, bytes, mine};
+    return (extent_t){bytes, bytes, 0};
 }
 
-static tpcomm_status_t check_buffers(const tpcomm_call_t *call, tpcomm_stream_t stream) {
+static tpcomm_status_t check_buffers(const tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
     if (stream != NULL)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "stream is %p; on the cpu device it must be NULL", (void *)stream);
-    uint64_t bytes = bytes_of(call);
-    if (bytes == 0) return TPCOMM_OK;
-    if (call->in == NULL || call->out == NULL)
-        return tpc_error(TPCOMM_ERR_INVALID_ARG, "%s is NULL, but count is %llu", call->in == NULL ? "in" : "out",
+    extent_t extent = extent_of(comm, call);
+    if (extent.in == 0) return TPCOMM_OK;
+    bool reads = call->coll != TPCOMM_BROADCAST || call->root == comm->rank;
+    if ((reads && call->in == NULL) || call->out == NULL)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "%s is NULL, but count is %llu", call->out == NULL ? "out" : "in",
                          (unsigned long long)call->count);
     uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
-    if (bytes > UINTPTR_MAX - in || bytes > UINTPTR_MAX - out)
+    if (extent.in > UINTPTR_MAX - in || extent.out > UINTPTR_MAX - out)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "count %llu goes past the end of memory",
                          (unsigned long long)call->count);
-    if (in != out && in < out + bytes && out < in + bytes)
-        return tpc_error(TPCOMM_ERR_INVALID_ARG,
-                         "in [%p, +%llu) and out [%p, +%llu) overlap; they must be the same or apart", call->in,
-                         (unsigned long long)bytes, call->out, (unsigned long long)bytes);
+    bool in_place = call->coll == TPCOMM_ALL_GATHER ? in == out + extent.offset : in + extent.offset == out;
+    if (reads && !in_place && in < out + extent.out && out < in + extent.in)
+        return tpc_error(
+            TPCOMM_ERR_INVALID_ARG, "in [%p, +%llu) and out [%p, +%llu) overlap; they must be apart, or in place%s",
+            call->in, (unsigned long long)extent.in, call->out, (unsigned long long)extent.out,
+            extent.in == extent.out ? " (out == in)" : " (the smaller at rank * count elements of the larger)");
     return TPCOMM_OK;
 }
 
-static tpc_call_key_t key_of(const tpcomm_call_t *call) {
-    return (tpc_call_key_t){.coll = call->coll, .dtype = call->dtype, .op = call->op, .bytes = bytes_of(call)};
+static tpc_call_key_t key_of(const tpcomm_t *comm, const tpcomm_call_t *call) {
+    extent_t extent = extent_of(comm, call);
+    return (tpc_call_key_t){.coll = call->coll,
+                            .dtype = tpc_coll_moves_data(call->coll) ? call->dtype : 0,
+                            .op = tpc_coll_reduces(call->coll) ? call->op : 0,
+                            .bytes = extent.in > extent.out ? extent.in : extent.out};
 }
 
 /* ------------------------------------------------------------------ running */
@@ -72,11 +95,11 @@ static void count_call(tpcomm_t *comm, const tpc_request_t *request, const tpc_o
     if (outcome->last_rank >= 0) add(&comm->times_last[outcome->last_rank], 1);
 }
 
-/* A call that has begun did not end well: the group is broken, on every rank. */
-static tpcomm_status_t break_group(tpcomm_t *comm, const tpc_flight_record_t *record, tpcomm_status_t status) {
+tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flight_record_t *record,
+                               tpcomm_status_t status) {
     if (tpc_failure_status(&comm->failure) == TPCOMM_OK) {
         char call[128], text[480];
-        snprintf(text, sizeof text, "rank %d failed in %s: %s: %.256s", comm->rank,
+        snprintf(text, sizeof text, "rank %d failed in %s%s: %s: %.256s", comm->rank, plane,
                  tpc_flight_text(record, call, sizeof call), tpcomm_status_name(status), tpcomm_last_error());
         tpc_failure_place_t place = {.rank = comm->rank, .coll = record->coll, .seq = record->seq};
         tpc_failure_raise(&comm->failure, TPCOMM_ERR_PEER_FAILED, place, text);
@@ -86,32 +109,44 @@ static tpcomm_status_t break_group(tpcomm_t *comm, const tpc_flight_record_t *re
 
 tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
     tpc_choice_t choice;
-    tpc_call_key_t key = key_of(call);
+    tpc_call_key_t key = key_of(comm, call);
     tpcomm_status_t status = tpc_dispatch_choose(comm->dispatch, &key, call->path, &choice);
     if (status != TPCOMM_OK) return status;
     status = tpc_hook("call", comm->rank); /* a delay only: nothing has begun */
     if (status != TPCOMM_OK) return status;
 
     tpc_outcome_t outcome;
-    tpc_flight_record_t *record = tpc_flight_begin(&comm->flight, call, choice.path, tpc_clock_ns());
-    tpc_request_t request = {.call = call, .path = choice.path, .bytes = key.bytes, .record = record, .stream = stream};
-    status = choice.backend->run(comm->backend_state, &request, &outcome);
-    if (status != TPCOMM_OK) status = break_group(comm, record, status);
+    tpc_flight_record_t *record = tpc_flight_begin(&comm->device.flight, call, choice.path, tpc_clock_ns());
+    extent_t extent = extent_of(comm, call);
+    tpc_request_t request = {.call = call,
+                             .path = choice.path,
+                             .bytes = extent.in < extent.out ? extent.in : extent.out,
+                             .record = record,
+                             .stream = stream};
+    status = choice.backend->run(comm->device.state, &request, &outcome);
+    if (status != TPCOMM_OK) status = tpc_comm_break(comm, "", record, status);
     record->end_ns = tpc_clock_ns();
     record->status = status;
     if (status == TPCOMM_OK) count_call(comm, &request, &outcome);
     return status;
 }
 
-static tpcomm_status_t run_checked(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
-    tpcomm_status_t status = tpc_comm_check(comm);
-    if (status == TPCOMM_OK) status = check_names(call);
-    if (status == TPCOMM_OK) status = check_buffers(call, stream);
-    if (status == TPCOMM_OK) status = tpc_comm_enter(comm);
+tpcomm_status_t tpc_comm_run_now(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
+    tpcomm_status_t status = tpc_comm_enter(comm, &comm->device);
     if (status != TPCOMM_OK) return status;
     status = tpc_comm_run(comm, call, stream);
-    tpc_comm_leave(comm);
+    tpc_comm_leave(&comm->device);
     return status;
+}
+
+static tpcomm_status_t run_checked(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
+    bool taken = false;
+    tpcomm_status_t status = tpc_comm_check(comm);
+    if (status == TPCOMM_OK) status = check_names(comm, call);
+    if (status == TPCOMM_OK) status = check_buffers(comm, call, stream);
+    if (status == TPCOMM_OK) status = tpc_batch_take(comm, call, stream, &taken);
+    if (status != TPCOMM_OK || taken) return status;
+    return tpc_comm_run_now(comm, call, stream);
 }
 
 tpcomm_status_t tpcomm_call(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
@@ -132,6 +167,37 @@ tpcomm_status_t tpcomm_all_reduce(tpcomm_t *comm, const void *in, void *out, siz
     return run_checked(comm, &call, stream);
 }
 
+tpcomm_status_t tpcomm_broadcast(tpcomm_t *comm, const void *in, void *out, size_t count, tpcomm_dtype_t dtype,
+                                 int32_t root, tpcomm_stream_t stream) {
+    tpcomm_call_t call = {.struct_size = sizeof call,
+                          .coll = TPCOMM_BROADCAST,
+                          .dtype = dtype,
+                          .root = root,
+                          .in = in,
+                          .out = out,
+                          .count = count};
+    return run_checked(comm, &call, stream);
+}
+
+tpcomm_status_t tpcomm_all_gather(tpcomm_t *comm, const void *in, void *out, size_t count, tpcomm_dtype_t dtype,
+                                  tpcomm_stream_t stream) {
+    tpcomm_call_t call = {
+        .struct_size = sizeof call, .coll = TPCOMM_ALL_GATHER, .dtype = dtype, .in = in, .out = out, .count = count};
+    return run_checked(comm, &call, stream);
+}
+
+tpcomm_status_t tpcomm_reduce_scatter(tpcomm_t *comm, const void *in, void *out, size_t count, tpcomm_dtype_t dtype,
+                                      tpcomm_op_t op, tpcomm_stream_t stream) {
+    tpcomm_call_t call = {.struct_size = sizeof call,
+                          .coll = TPCOMM_REDUCE_SCATTER,
+                          .dtype = dtype,
+                          .op = op,
+                          .in = in,
+                          .out = out,
+                          .count = count};
+    return run_checked(comm, &call, stream);
+}
+
 tpcomm_status_t tpcomm_barrier(tpcomm_t *comm, tpcomm_stream_t stream) {
     tpcomm_call_t call = {.struct_size = sizeof call, .coll = TPCOMM_BARRIER};
     return run_checked(comm, &call, stream);
@@ -144,10 +210,10 @@ static tpcomm_status_t explain(const tpcomm_t *comm, const tpcomm_call_t *call, 
     tpcomm_call_t known = {0};
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
     tpcomm_status_t status = tpc_struct_in("tpcomm_call", call, &known, sizeof known);
-    if (status == TPCOMM_OK) status = check_names(&known);
+    if (status == TPCOMM_OK) status = check_names(comm, &known);
     if (status != TPCOMM_OK) return status;
     *known_p = known;
-    tpc_call_key_t key = key_of(&known);
+    tpc_call_key_t key = key_of(comm, &known);
     return tpc_dispatch_explain(comm->dispatch, &key, known.path, decision_p);
 }
 
@@ -158,17 +224,6 @@ tpcomm_status_t tpcomm_explain(const tpcomm_t *comm, const tpcomm_call_t *call, 
     return status != TPCOMM_OK ? status : tpc_struct_out("tpcomm_decision", &made, sizeof made, decision);
 }
 
-/* Append to text; returns what is used, which may be more than bytes. */
-static size_t append(char *text, size_t bytes, size_t used, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static size_t append(char *text, size_t bytes, size_t used, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    int wrote = vsnprintf(used < bytes ? text + used : NULL, used < bytes ? bytes - used : 0, format, arguments);
-    va_end(arguments);
-    return used + (wrote > 0 ? (size_t)wrote : 0);
-}
-
 tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *call, char *text, size_t bytes) {
     tpcomm_call_t known = {0};
     tpcomm_decision_t decision = {0};
@@ -177,24 +232,26 @@ tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *c
     tpcomm_status_t status = explain(comm, call, &known, &decision);
     if (status != TPCOMM_OK) return status;
     size_t used = 0;
-    if (known.coll == TPCOMM_BARRIER)
-        used = append(text, bytes, used, "barrier");
-    else
-        used = append(text, bytes, used, "%s of %llu %s (%llu bytes), %s", tpcomm_coll_name(known.coll),
-                      (unsigned long long)known.count, tpcomm_dtype_name(known.dtype),
-                      (unsigned long long)bytes_of(&known), tpcomm_op_name(known.op));
-    used = append(text, bytes, used, ", %d ranks: %s\n  because: %s\n", comm->size, tpcomm_path_name(decision.path),
-                  decision.reason);
+    used = tpc_text_append(text, bytes, used, "%s", tpcomm_coll_name(known.coll));
+    if (tpc_coll_moves_data(known.coll)) {
+        tpc_call_key_t key = key_of(comm, &known);
+        used = tpc_text_append(text, bytes, used, " of %llu %s (%llu bytes)", (unsigned long long)known.count,
+                               tpcomm_dtype_name(known.dtype), (unsigned long long)key.bytes);
+    }
+    if (tpc_coll_reduces(known.coll)) used = tpc_text_append(text, bytes, used, ", %s", tpcomm_op_name(known.op));
+    used = tpc_text_append(text, bytes, used, ", %d ranks: %s\n  because: %s\n", comm->size,
+                           tpcomm_path_name(decision.path), decision.reason);
     if (decision.bytes_max == UINT64_MAX)
-        used = append(text, bytes, used, "  holds from %llu bytes up\n", (unsigned long long)decision.bytes_min);
+        used =
+            tpc_text_append(text, bytes, used, "  holds from %llu bytes up\n", (unsigned long long)decision.bytes_min);
     else
-        used = append(text, bytes, used, "  holds from %llu to %llu bytes\n", (unsigned long long)decision.bytes_min,
-                      (unsigned long long)decision.bytes_max);
+        used = tpc_text_append(text, bytes, used, "  holds from %llu to %llu bytes\n",
+                               (unsigned long long)decision.bytes_min, (unsigned long long)decision.bytes_max);
     if (decision.expected_ns >= 0)
-        used = append(text, bytes, used, "  expected: %.1f us\n", (double)decision.expected_ns / 1000.0);
+        used = tpc_text_append(text, bytes, used, "  expected: %.1f us\n", (double)decision.expected_ns / 1000.0);
     for (int32_t i = 0; i < decision.rejected_count; i++)
-        used = append(text, bytes, used, "  not %s: %s\n", tpcomm_path_name(decision.rejected[i].path),
-                      decision.rejected[i].why_not);
+        used = tpc_text_append(text, bytes, used, "  not %s: %s\n", tpcomm_path_name(decision.rejected[i].path),
+                               decision.rejected[i].why_not);
     if (used < bytes) return TPCOMM_OK;
     return tpc_error(TPCOMM_ERR_TOO_SMALL, "the text needs %zu bytes, the buffer has %zu", used + 1, bytes);
 }

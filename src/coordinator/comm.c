@@ -18,7 +18,7 @@
 #define SPIN_US_OWN_CPU    200u
 #define SPIN_US_SHARED_CPU 2u
 
-#define WORLD_GROUP_ID 1u
+#define HOST_PLANE_BYTES 65536u
 
 static uint32_t spin_us(int32_t ranks_here) {
     cpu_set_t cpus;
@@ -26,49 +26,23 @@ static uint32_t spin_us(int32_t ranks_here) {
     return CPU_COUNT(&cpus) >= ranks_here ? SPIN_US_OWN_CPU : SPIN_US_SHARED_CPU;
 }
 
-/* ------------------------------------------------------------------ watching */
-
-/* On the watchdog's thread. */
-static void peer_ended(void *arg) {
-    tpc_peer_watch_t *peer = arg;
-    tpcomm_t *comm = peer->comm;
-    if (atomic_load(&comm->failure.slots[peer->rank].left) != 0 || atomic_load(&comm->finalized) != 0) return;
-    char text[160];
-    snprintf(text, sizeof text, "rank %d (pid %d) ended without finalizing", peer->rank, peer->pid);
-    tpc_failure_place_t place = {.rank = peer->rank};
-    tpc_failure_raise(&comm->failure, TPCOMM_ERR_PEER_DIED, place, text);
-}
-
-static void late_comer(void *arg) {
-    tpc_listener_watch_t *listener = arg;
-    tpc_bootstrap_serve(listener->comm->bootstrap, listener->fd);
-}
-
-static tpcomm_status_t watch_all(tpcomm_t *comm) {
+void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid) {
     for (int32_t r = 0; r < comm->size; r++) {
-        const tpc_member_t *member = tpc_bootstrap_member(comm->bootstrap, comm->ranks[r]);
-        if (r == comm->rank || member->pidfd < 0) continue;
-        comm->peers[r] = (tpc_peer_watch_t){.comm = comm, .rank = r, .pid = member->pid};
-        tpcomm_status_t status =
-            tpc_watchdog_add(member->pidfd, true, peer_ended, &comm->peers[r], &comm->peers[r].watch);
-        if (status != TPCOMM_OK) return status;
+        if (comm->ranks[r] != world_rank) continue;
+        if (atomic_load(&comm->failure.slots[r].left) != 0 || atomic_load(&comm->finalized) != 0) return;
+        char text[160];
+        snprintf(text, sizeof text, "rank %d (pid %d) ended without finalizing", r, pid);
+        tpc_failure_place_t place = {.rank = r};
+        tpc_failure_raise(&comm->failure, TPCOMM_ERR_PEER_DIED, place, text);
     }
-    int fds[2];
-    int32_t count = tpc_bootstrap_listeners(comm->bootstrap, fds);
-    for (int32_t i = 0; i < count; i++) {
-        comm->listeners[i] = (tpc_listener_watch_t){.comm = comm, .fd = fds[i]};
-        tpcomm_status_t status =
-            tpc_watchdog_add(fds[i], false, late_comer, &comm->listeners[i], &comm->listeners[i].watch);
-        if (status != TPCOMM_OK) return status;
-    }
-    return TPCOMM_OK;
 }
 
 /* ------------------------------------------------------------------ making */
 
 static void wake_all(void *arg) {
     tpcomm_t *comm = arg;
-    comm->backend->wake(comm->backend_state);
+    if (comm->device.state != NULL) comm->backend->wake(comm->device.state);
+    if (comm->host.state != NULL) tpc_host_backend->wake(comm->host.state);
 }
 
 static bool has_path(const tpc_backend_t *backend, tpcomm_path_t path) {
@@ -79,21 +53,22 @@ static bool has_path(const tpc_backend_t *backend, tpcomm_path_t path) {
 
 /* Everything that is decided from what the ranks agreed on; the same verdict everywhere. */
 static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, const tpc_device_t **device_p) {
-    const tpc_settings_t *settings = comm->settings;
+    const tpc_settings_t *settings = comm->world->settings;
+    const tpc_bootstrap_t *bootstrap = comm->world->bootstrap;
     int32_t odd = 0;
     tpcomm_status_t status = tpc_device_find(settings->device_kind, device_p);
     if (status != TPCOMM_OK) return status;
     comm->agreed = (tpc_agreed_t){.size = comm->size,
                                   .device_kind = (*device_p)->kind,
-                                  .topology = tpc_topology_of_cpu_team(comm->bootstrap, team, &odd),
+                                  .topology = tpc_topology_of_cpu_team(bootstrap, team, &odd),
                                   .deterministic = settings->deterministic,
                                   .forced_path = settings->forced_path,
                                   .workspace_bytes = settings->workspace_bytes};
     if (comm->agreed.topology == TPC_TOPOLOGY_MULTI_HOST)
         return tpc_error(TPCOMM_ERR_NO_TRANSPORT,
                          "the cpu device carries data within one host, but rank 0 is on host '%s' and rank %d on '%s'",
-                         tpc_bootstrap_member(comm->bootstrap, team->ranks[0])->host_id, odd,
-                         tpc_bootstrap_member(comm->bootstrap, team->ranks[odd])->host_id);
+                         tpc_bootstrap_member(bootstrap, team->ranks[0])->host_id, odd,
+                         tpc_bootstrap_member(bootstrap, team->ranks[odd])->host_id);
     comm->backend = tpc_backends[0];
     if (settings->forced_path != 0 && !has_path(comm->backend, settings->forced_path))
         return tpc_error(TPCOMM_ERR_CONFIG, "TPCOMM_PATH or config.path asks for %s, which this group does not have",
@@ -105,13 +80,13 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
 static tpcomm_status_t share_table(tpcomm_t *comm, const tpc_team_t *team, const char *device, tpc_table_t *table,
                                    const tpc_deadline_t *deadline) {
     tpc_table_builtin(table);
-    if (comm->settings->tuning_file[0] == '\0') return TPCOMM_OK;
+    if (comm->world->settings->tuning_file[0] == '\0') return TPCOMM_OK;
     tpcomm_status_t status = TPCOMM_OK;
-    if (team->me == 0) status = tpc_table_read(comm->settings->tuning_file, device, table);
+    if (team->me == 0) status = tpc_table_read(comm->world->settings->tuning_file, device, table);
     if (team->n == 1) return status;
     void *data = table;
     size_t bytes = team->me == 0 ? offsetof(tpc_table_t, rows) + table->count * sizeof *table->rows : 0;
-    status = tpc_team_broadcast(comm->bootstrap, team, "read tuning file", status, &data, &bytes, deadline);
+    status = tpc_team_broadcast(comm->world->bootstrap, team, "read tuning file", status, &data, &bytes, deadline);
     if (status != TPCOMM_OK || team->me == 0) return status;
     bool fits = bytes >= offsetof(tpc_table_t, rows) && bytes <= sizeof *table;
     if (fits) memcpy(table, data, bytes);
@@ -133,70 +108,103 @@ static tpcomm_status_t vote_ready(tpcomm_t *comm, const tpc_team_t *team, const 
     snprintf(items[0].value, sizeof items[0].value, "%016llx", (unsigned long long)table_hash);
     snprintf(items[1].value, sizeof items[1].value, "%016llx",
              (unsigned long long)tpc_hash(TPC_HASH_START, record, sizeof record));
-    return tpc_agree(comm->bootstrap, team, "ready", status, items, 2, deadline);
+    return tpc_agree(comm->world->bootstrap, team, "ready", status, items, 2, deadline);
 }
 
-static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_table_t *table) {
-    tpc_backend_group_t group = {.agreed = comm->agreed,
-                                 .rank = comm->rank,
-                                 .workspace = &comm->workspace,
-                                 .wait = &comm->wait,
-                                 .failure = &comm->failure};
-    tpcomm_status_t status = tpc_hook("backend", comm->rank);
-    if (status == TPCOMM_OK) status = comm->backend->create(&group, &comm->backend_state);
-    if (status != TPCOMM_OK) return status;
-    comm->failure.wake = wake_all;
-    comm->failure.wake_arg = comm;
-    status = tpc_dispatch_new(&comm->agreed, table, tpc_backends, &comm->dispatch);
-    if (status == TPCOMM_OK) status = tpc_hook("watch", comm->rank);
-    if (status == TPCOMM_OK) status = watch_all(comm);
-    return status;
+/* The host plane's rounds carry batch metadata, tens of KiB at most: small chunks, small memory. */
+static tpc_agreed_t host_plane_facts(const tpc_agreed_t *agreed) {
+    return (tpc_agreed_t){.size = agreed->size,
+                          .device_kind = TPCOMM_DEVICE_CPU,
+                          .topology = agreed->topology,
+                          .workspace_bytes = HOST_PLANE_BYTES};
+}
+
+/* The workspace's data: the backend's part, then the host plane's. */
+static tpcomm_status_t plan_workspace(const tpcomm_t *comm, size_t *device_bytes_p, size_t *host_bytes_p) {
+    tpc_agreed_t facts = host_plane_facts(&comm->agreed);
+    tpcomm_status_t status = comm->backend->workspace_bytes(&comm->agreed, device_bytes_p);
+    return status != TPCOMM_OK ? status : tpc_host_backend->workspace_bytes(&facts, host_bytes_p);
 }
 
 static void set_up_health(tpcomm_t *comm) {
     tpc_workspace_header_t *header = comm->workspace.header;
-    atomic_store(&header->op_timeout_ms, comm->settings->op_timeout_ms); /* the same on all ranks */
-    comm->failure = (tpc_failure_t){
-        .word = &header->fail, .slots = (void *)comm->workspace.data, .rank = comm->rank, .size = comm->size};
-    comm->wait = (tpc_wait_t){.failure = &comm->failure,
-                              .timeout_ms = &header->op_timeout_ms,
-                              .spin_us = spin_us(comm->size),
-                              .interrupted = comm->settings->config.interrupted,
-                              .interrupted_arg = comm->settings->config.interrupted_arg};
+    const tpc_settings_t *settings = comm->world->settings;
+    atomic_store(&header->op_timeout_ms, settings->op_timeout_ms); /* the same on all ranks */
+    comm->failure = (tpc_failure_t){.word = &header->fail,
+                                    .slots = (void *)comm->workspace.data,
+                                    .rank = comm->rank,
+                                    .size = comm->size,
+                                    .wake = wake_all,
+                                    .wake_arg = comm};
+    comm->device.wait = (tpc_wait_t){.failure = &comm->failure,
+                                     .timeout_ms = &header->op_timeout_ms,
+                                     .spin_us = spin_us(comm->size),
+                                     .interrupted = settings->config.interrupted,
+                                     .interrupted_arg = settings->config.interrupted_arg};
+    comm->host.wait = comm->device.wait;
+    comm->host.wait.timeout_ms = &comm->host.timeout_ms;
 }
 
-tpcomm_status_t tpc_comm_create(tpc_bootstrap_t *bootstrap, tpc_settings_t *settings, const char *name,
-                                const tpc_deadline_t *deadline, tpcomm_t **comm_p) {
-    tpcomm_status_t status;
+static tpcomm_status_t make_planes(tpcomm_t *comm) {
+    tpc_backend_group_t group = {.agreed = comm->agreed,
+                                 .rank = comm->rank,
+                                 .plane = "",
+                                 .workspace = &comm->device.area,
+                                 .wait = &comm->device.wait,
+                                 .failure = &comm->failure};
+    tpcomm_status_t status = tpc_hook("backend", comm->rank);
+    if (status == TPCOMM_OK) status = comm->backend->create(&group, &comm->device.state);
+    if (status != TPCOMM_OK) return status;
+    group.agreed = host_plane_facts(&comm->agreed);
+    group.plane = "host ";
+    group.workspace = &comm->host.area;
+    group.wait = &comm->host.wait;
+    return tpc_host_backend->create(&group, &comm->host.state);
+}
+
+static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_table_t *table, bool is_world) {
+    tpcomm_status_t status = make_planes(comm);
+    if (status == TPCOMM_OK) tpc_world_enlist(comm->world, comm);
+    if (status == TPCOMM_OK) status = tpc_dispatch_new(&comm->agreed, table, tpc_backends, &comm->dispatch);
+    if (status == TPCOMM_OK) status = tpc_hook("watch", comm->rank);
+    if (status == TPCOMM_OK && is_world) status = tpc_world_watch(comm->world);
+    return status;
+}
+
+tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan, const tpc_deadline_t *deadline,
+                                tpcomm_t **comm_p) {
     const tpc_device_t *device = NULL;
-    size_t data_bytes = 0;
+    size_t device_bytes = 0, host_bytes = 0;
     tpc_table_t *table = malloc(sizeof *table);
     tpcomm_t *comm = calloc(1, sizeof *comm);
     if (comm == NULL || table == NULL) {
         free(comm);
         free(table);
-        tpc_bootstrap_free(bootstrap);
-        free(settings);
         return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
     }
-    comm->bootstrap = bootstrap;
-    comm->settings = settings;
-    comm->rank = tpc_bootstrap_rank(bootstrap);
-    comm->size = tpc_bootstrap_size(bootstrap);
+    comm->world = world;
+    comm->rank = plan->me;
+    comm->size = plan->n;
+    comm->id = plan->id;
     comm->fork_generation = tpc_fork_generation();
-    snprintf(comm->name, sizeof comm->name, "%s", name);
-    for (int32_t r = 0; r < comm->size; r++) comm->ranks[r] = r;
-    tpc_team_t team = {.channel = 0, .ranks = comm->ranks, .n = comm->size, .me = comm->rank};
+    snprintf(comm->name, sizeof comm->name, "%s", plan->name);
+    memcpy(comm->ranks, plan->ranks, (size_t)plan->n * sizeof *plan->ranks);
+    tpc_world_retain(world);
+    tpc_team_t team = {.channel = plan->id, .ranks = comm->ranks, .n = comm->size, .me = comm->rank};
 
-    status = tpc_settings_agree(settings, bootstrap, &team, deadline);
+    tpcomm_status_t status = TPCOMM_OK;
+    if (plan->is_world) status = tpc_settings_agree(world->settings, world->bootstrap, &team, deadline);
     if (status == TPCOMM_OK) status = decide_facts(comm, &team, &device);
     if (status == TPCOMM_OK) status = share_table(comm, &team, device->name, table, deadline);
-    if (status == TPCOMM_OK) status = comm->backend->workspace_bytes(&comm->agreed, &data_bytes);
+    if (status == TPCOMM_OK) status = plan_workspace(comm, &device_bytes, &host_bytes);
     if (status == TPCOMM_OK)
-        status = tpc_workspace_open(bootstrap, &team, device, WORLD_GROUP_ID, data_bytes, deadline, &comm->workspace);
+        status = tpc_workspace_open(world->bootstrap, &team, device, plan->id, device_bytes + host_bytes, deadline,
+                                    &comm->workspace);
     if (status == TPCOMM_OK) {
+        comm->device.area = comm->host.area = comm->workspace;
+        comm->host.area.data += device_bytes;
         set_up_health(comm);
-        status = vote_ready(comm, &team, table, make_parts(comm, table), deadline);
+        status = vote_ready(comm, &team, table, make_parts(comm, table, plan->is_world), deadline);
     }
     if (status != TPCOMM_OK) {
         tpc_comm_free(comm);
@@ -210,14 +218,14 @@ tpcomm_status_t tpc_comm_create(tpc_bootstrap_t *bootstrap, tpc_settings_t *sett
 }
 
 void tpc_comm_free(tpcomm_t *comm) {
-    /* The watchdog first: it uses everything else. */
-    for (int32_t r = 0; r < comm->size; r++) tpc_watchdog_remove(comm->peers[r].watch);
-    for (int i = 0; i < 2; i++) tpc_watchdog_remove(comm->listeners[i].watch);
+    /* Forgotten first: the watchdog uses everything else. */
+    tpc_world_t *world = comm->world;
+    tpc_world_forget(world, comm);
     tpc_dispatch_free(comm->dispatch);
-    if (comm->backend_state != NULL) comm->backend->destroy(comm->backend_state);
+    if (comm->device.state != NULL) comm->backend->destroy(comm->device.state);
+    if (comm->host.state != NULL) tpc_host_backend->destroy(comm->host.state);
     /* A forked child's mapping is shared with its parent, who counts its users. */
     if (comm->fork_generation == tpc_fork_generation()) tpc_workspace_close(&comm->workspace);
-    tpc_bootstrap_free(comm->bootstrap);
-    free(comm->settings);
+    tpc_world_release(world);
     free(comm);
 }

@@ -3,69 +3,68 @@
 #ifndef TPC_COORDINATOR_COMM_H
 #define TPC_COORDINATOR_COMM_H
 
-#include "bootstrap/bootstrap.h"
 #include "coordinator/backends.h"
-#include "coordinator/settings.h"
+#include "coordinator/world.h"
 #include "dispatch/dispatch.h"
 #include "health/failure.h"
 #include "health/flight.h"
 #include "health/signal.h"
-#include "health/watchdog.h"
 #include "peer_mem/workspace.h"
-
-/** A peer that the watchdog looks after. */
-typedef struct {
-    tpcomm_t *comm;
-    tpc_watch_t *watch; /**< NULL: not watched */
-    int32_t rank, pid;
-} tpc_peer_watch_t;
-
-/** A listener of rank 0, where late-comers are turned away. */
-typedef struct {
-    tpcomm_t *comm;
-    tpc_watch_t *watch;
-    int fd;
-} tpc_listener_watch_t;
 
 /** What a path carried; written by the calling thread, read by any. */
 typedef struct {
     _Atomic uint64_t calls, bytes, wire_bytes, wait_ns, skew_ns;
 } tpc_counters_t;
 
+/** One order of calls of a group: the device's collectives, or the host messages. */
+typedef struct {
+    _Atomic int32_t busy; /**< a thread is inside */
+    tpc_wait_t wait;
+    _Atomic uint32_t timeout_ms; /**< of the host plane's current call */
+    tpc_workspace_t area;        /**< its part of the workspace */
+    void *state;                 /**< of the backend; NULL: not made */
+    tpc_flight_t flight;
+} tpc_plane_t;
+
 struct tpcomm {
     int32_t rank, size;
     uint32_t fork_generation; /**< of the process that made it */
-    _Atomic int32_t busy;     /**< a thread is inside */
     _Atomic int32_t finalized;
     char name[64];
+    uint64_t id; /**< equal on all members; tells groups of one world apart */
     tpc_agreed_t agreed;
-    tpc_settings_t *settings;
-    tpc_bootstrap_t *bootstrap;
+    tpc_world_t *world;
+    tpcomm_t *next_group;            /**< of the world; under its lock */
     int32_t ranks[TPCOMM_MAX_RANKS]; /**< world rank of each member */
     tpc_workspace_t workspace;
     tpc_failure_t failure;
-    tpc_wait_t wait;
     const tpc_backend_t *backend;
-    void *backend_state;
+    tpc_plane_t device, host;
     tpc_dispatch_t *dispatch;
     char tuning_origin[256];
-    tpc_flight_t flight;
     tpc_counters_t counters[TPC_PATH_END];
     _Atomic uint64_t times_last[TPCOMM_MAX_RANKS];
     uint32_t init_us;
-    tpc_peer_watch_t peers[TPCOMM_MAX_RANKS];
-    tpc_listener_watch_t listeners[2];
 };
 
-/**
- * Make a group of all ranks of a bootstrap. Takes over bootstrap and settings, whatever the result. Collective; fails
- * alike on all ranks.
- */
-tpcomm_status_t tpc_comm_create(tpc_bootstrap_t *bootstrap, tpc_settings_t *settings, const char *name,
-                                const tpc_deadline_t *deadline, tpcomm_t **comm_p);
+/** What a new group is made from; equal on all members but for me. */
+typedef struct {
+    const char *name;
+    uint64_t id;          /**< also the channel of its team */
+    const int32_t *ranks; /**< n world ranks */
+    int32_t n, me;
+    bool is_world; /**< first group of its world: settings are agreed and the watchdog begins */
+} tpc_group_plan_t;
+
+/** Make a group. Takes its own reference of world. Collective over the members; fails alike on all of them. */
+tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan, const tpc_deadline_t *deadline,
+                                tpcomm_t **comm_p);
 
 /** Free everything that is this process's own; nobody may be inside. */
 void tpc_comm_free(tpcomm_t *comm);
+
+/** A process of the world has ended: a failure, if it was a member that had not finalized. On the watchdog's thread. */
+void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid);
 
 /** Record the text of the failure in force; returns its status. */
 tpcomm_status_t tpc_comm_failed(const tpcomm_t *comm);
@@ -73,11 +72,21 @@ tpcomm_status_t tpc_comm_failed(const tpcomm_t *comm);
 /** Checks that every function which talks to peers begins with: not NULL, not a forked child, not failed. */
 tpcomm_status_t tpc_comm_check(const tpcomm_t *comm);
 
-/** Run a checked call; comm->busy is held. */
+/** Run a call whose arguments are checked; comm->device.busy is held. */
 tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream);
 
+/** A call that has begun did not end well: the group is broken, on every rank. Returns the status in force. */
+tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flight_record_t *record,
+                               tpcomm_status_t status);
+
 /** Mark a thread as inside. Fails: BUSY. */
-tpcomm_status_t tpc_comm_enter(tpcomm_t *comm);
-void tpc_comm_leave(tpcomm_t *comm);
+tpcomm_status_t tpc_comm_enter(tpcomm_t *comm, tpc_plane_t *plane);
+void tpc_comm_leave(tpc_plane_t *plane);
+
+/** Whether this thread has a batch open; if so, the call is kept for its end. Fails: NO_MEMORY. */
+tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream, bool *taken_p);
+
+/** Run a call whose arguments are checked: enter, tpc_comm_run, leave. */
+tpcomm_status_t tpc_comm_run_now(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream);
 
 #endif

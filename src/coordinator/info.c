@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "coordinator/abi.h"
 #include "coordinator/comm.h"
-#include "cpu_backend/reduce.h"
 
 /* "can: a, b; cannot: c (why)", for an all_reduce of f32. */
 static void describe_paths(const tpcomm_t *comm, char *text, size_t bytes) {
@@ -37,10 +36,10 @@ tpcomm_status_t tpcomm_comm_info(const tpcomm_t *comm, tpcomm_info_t *info) {
                            .deterministic = comm->agreed.deterministic ? TPCOMM_ON : TPCOMM_OFF};
     snprintf(known.topology, sizeof known.topology, "%s", tpc_topology_name(comm->agreed.topology));
     snprintf(known.name, sizeof known.name, "%s", comm->name);
-    snprintf(known.launcher, sizeof known.launcher, "%s", tpc_bootstrap_text(comm->bootstrap));
+    snprintf(known.launcher, sizeof known.launcher, "%s", tpc_bootstrap_text(comm->world->bootstrap));
     describe_paths(comm, known.paths, sizeof known.paths);
     snprintf(known.tuning, sizeof known.tuning, "%s", comm->tuning_origin);
-    snprintf(known.cpu_kernels, sizeof known.cpu_kernels, "%s", tpc_reduce_isa());
+    snprintf(known.cpu_kernels, sizeof known.cpu_kernels, "%s", comm->backend->kernels());
     return tpc_struct_out("tpcomm_info", &known, sizeof known, info);
 }
 
@@ -48,12 +47,12 @@ tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
     if (rank < 0 || rank >= comm->size)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "rank is %d; this group has 0 to %d", rank, comm->size - 1);
-    const tpc_member_t *member = tpc_bootstrap_member(comm->bootstrap, comm->ranks[rank]);
+    const tpc_member_t *member = tpc_bootstrap_member(comm->world->bootstrap, comm->ranks[rank]);
     tpcomm_rank_info_t known = {.rank = rank,
                                 .pid = member->pid,
                                 .same_process = member->same_process,
-                                .seq = rank == comm->rank ? comm->flight.seq
-                                                          : comm->backend->rank_seq(comm->backend_state, rank),
+                                .seq = rank == comm->rank ? comm->device.flight.seq
+                                                          : comm->backend->rank_seq(comm->device.state, rank),
                                 .times_last = comm->times_last[rank]};
     snprintf(known.host, sizeof known.host, "%s", member->host_id);
     return tpc_struct_out("tpcomm_rank_info", &known, sizeof known, info);

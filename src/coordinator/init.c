@@ -43,11 +43,18 @@ static tpcomm_status_t finish(start_t *start, tpcomm_status_t status, tpc_bootst
         snprintf(start->settings->text, sizeof start->settings->text, "%s", tpcomm_last_error());
     }
     tpcomm_t *made = NULL;
-    status = tpc_comm_create(bootstrap, start->settings, "world", &start->deadline, &made);
+    tpc_world_t *world = NULL;
+    int32_t ranks[TPCOMM_MAX_RANKS], size = tpc_bootstrap_size(bootstrap);
+    for (int32_t r = 0; r < size; r++) ranks[r] = r;
+    tpc_group_plan_t plan = {.name = "world", .ranks = ranks, .n = size, .me = rank, .is_world = true};
+    status = tpc_world_new(bootstrap, start->settings, &world);
+    if (status != TPCOMM_OK) return status;
+    status = tpc_comm_create(world, &plan, &start->deadline, &made);
+    tpc_world_release(world);
     if (status != TPCOMM_OK) return status;
     made->init_us = (uint32_t)((tpc_clock_ns() - start->start_ns) / 1000u);
     TPC_INFO("init", "rank %d of %d is up after %u us: %s", made->rank, made->size, made->init_us,
-             tpc_bootstrap_text(made->bootstrap));
+             tpc_bootstrap_text(made->world->bootstrap));
     *comm = made;
     return TPCOMM_OK;
 }
@@ -132,6 +139,8 @@ static void *join_local(void *arg) {
         local->status =
             tpc_bootstrap_meet_threads(local->world, local->rank, &start.settings->env, &start.deadline, &bootstrap);
         local->status = finish(&start, local->status, bootstrap, &local->comm);
+    } else {
+        tpc_thread_world_leave(local->world, local->rank);
     }
     if (local->status != TPCOMM_OK) snprintf(local->text, sizeof local->text, "%s", tpcomm_last_error());
     return NULL;
@@ -146,7 +155,7 @@ static tpcomm_status_t join_all(local_rank_t *locals, int32_t n) {
     while (started < n && (err = pthread_create(&locals[started].thread, NULL, join_local, &locals[started])) == 0)
         started++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    /* Those that started without the rest end at the init timeout. */
+    for (int32_t r = started; r < n; r++) tpc_thread_world_leave(locals[r].world, r);
     for (int32_t r = 0; r < started; r++) pthread_join(locals[r].thread, NULL);
     if (err != 0) return tpc_error_errno(TPCOMM_ERR_NO_MEMORY, err, "cannot start a thread for rank %d", started);
     for (int32_t r = 0; r < n; r++)

@@ -32,21 +32,21 @@ tpcomm_status_t tpc_comm_check(const tpcomm_t *comm) {
     return TPCOMM_OK;
 }
 
-tpcomm_status_t tpc_comm_enter(tpcomm_t *comm) {
-    if (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire) == 0) return TPCOMM_OK;
+tpcomm_status_t tpc_comm_enter(tpcomm_t *comm, tpc_plane_t *plane) {
+    if (atomic_exchange_explicit(&plane->busy, 1, memory_order_acquire) == 0) return TPCOMM_OK;
     return tpc_error(
         TPCOMM_ERR_BUSY,
         "group '%s': another thread is inside this communicator; one thread at a time, in one order on all ranks",
         comm->name);
 }
 
-void tpc_comm_leave(tpcomm_t *comm) {
-    atomic_store_explicit(&comm->busy, 0, memory_order_release);
+void tpc_comm_leave(tpc_plane_t *plane) {
+    atomic_store_explicit(&plane->busy, 0, memory_order_release);
 }
 
 tpcomm_status_t tpcomm_finalize(tpcomm_t *comm) {
     tpcomm_status_t status = tpc_comm_check(comm);
-    if (status == TPCOMM_OK) status = tpc_comm_enter(comm);
+    if (status == TPCOMM_OK) status = tpc_comm_enter(comm, &comm->device);
     if (status != TPCOMM_OK) return status;
     tpcomm_call_t barrier = {.struct_size = sizeof barrier, .coll = TPCOMM_BARRIER};
     status = tpc_comm_run(comm, &barrier, NULL);
@@ -54,7 +54,7 @@ tpcomm_status_t tpcomm_finalize(tpcomm_t *comm) {
         atomic_store(&comm->failure.slots[comm->rank].left, 1);
         atomic_store(&comm->finalized, 1);
     }
-    tpc_comm_leave(comm);
+    tpc_comm_leave(&comm->device);
     return status;
 }
 
@@ -65,13 +65,13 @@ tpcomm_status_t tpcomm_destroy(tpcomm_t *comm) {
     if (mine && atomic_load(&comm->finalized) == 0 && comm->size > 1) {
         char text[96];
         snprintf(text, sizeof text, "rank %d destroyed its communicator without finalizing", comm->rank);
-        tpc_failure_place_t place = {.rank = comm->rank, .seq = comm->flight.seq};
+        tpc_failure_place_t place = {.rank = comm->rank, .seq = comm->device.flight.seq};
         tpc_failure_raise(&comm->failure, TPCOMM_ERR_ABORTED, place, text);
         atomic_store(&comm->failure.slots[comm->rank].left, 1);
     }
     if (mine) {
         tpc_deadline_t deadline = tpc_deadline_in(DESTROY_WAIT_MS, NULL, NULL);
-        while (atomic_load(&comm->busy) != 0) {
+        while (atomic_load(&comm->device.busy) != 0 || atomic_load(&comm->host.busy) != 0) {
             if (tpc_deadline_left_ms(&deadline) == 0)
                 return tpc_error(TPCOMM_ERR_BUSY, "group '%s': a thread is still inside after %u ms; nothing was freed",
                                  comm->name, DESTROY_WAIT_MS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * AllReduce and barrier through shared memory.
+ * Collectives through shared memory.
  *
  * Protocol. A message travels in rounds of at most chunk_bytes; every round has an epoch, the same on all ranks, and
  * uses the half of each rank's area that belongs to the epoch's parity. one-shot: copy my chunk in, announce; wait for
@@ -26,7 +26,7 @@
 typedef struct {
     tpc_backend_group_t group;
     tpc_cpu_layout_t layout;
-    uint32_t epoch; /* of the last round begun */
+    uint32_t epoch;                                              /* of the last round begun */
     tpc_reduce_fn_t reduce[TPCOMM_F8_E5M2 + 1][TPCOMM_PROD + 1]; /* by dtype and op; NULL where not defined */
 } state_t;
 
@@ -73,8 +73,8 @@ static tpcomm_status_t wait_failed(state_t *state, const tpc_request_t *request,
                                    tpcomm_status_t status) {
     if (status != TPCOMM_ERR_TIMEOUT && status != TPCOMM_ERR_INTERRUPTED) return status; /* the failure in force */
     char call[128], text[480];
-    int used = snprintf(text, sizeof text, "%s by rank %d: ", tpc_flight_text(request->record, call, sizeof call),
-                        state->group.rank);
+    int used = snprintf(text, sizeof text, "%s%s by rank %d: ", state->group.plane,
+                        tpc_flight_text(request->record, call, sizeof call), state->group.rank);
     tpc_failure_place_t place = {.rank = -1, .coll = request->call->coll, .seq = request->record->seq};
     if (status == TPCOMM_ERR_INTERRUPTED) {
         snprintf(text + used, sizeof text - (size_t)used, "config.interrupted asked to stop");
@@ -95,7 +95,8 @@ static tpcomm_status_t wait_failed(state_t *state, const tpc_request_t *request,
 }
 
 static bool same_call(const tpc_cpu_announcement_t *a, const tpc_cpu_announcement_t *b) {
-    return a->coll == b->coll && a->dtype == b->dtype && a->op == b->op && a->path == b->path && a->count == b->count &&
+    return a->coll == b->coll && a->dtype == b->dtype && a->op == b->op && a->path == b->path && a->root == b->root &&
+           a->count == b->count &&
            atomic_load_explicit(&a->seq, memory_order_relaxed) == atomic_load_explicit(&b->seq, memory_order_relaxed);
 }
 
@@ -104,6 +105,7 @@ static void describe(const tpc_cpu_announcement_t *announcement, char *text, siz
                                   .coll = announcement->coll,
                                   .dtype = announcement->dtype,
                                   .op = announcement->op,
+                                  .root = announcement->root,
                                   .count = announcement->count};
     char call[128];
     snprintf(text, bytes, "%s by %s", tpc_flight_text(&record, call, sizeof call),
@@ -114,7 +116,9 @@ static tpcomm_status_t mismatch(state_t *state, const tpc_request_t *request, ui
     char mine[160], theirs[160], text[480];
     describe(announcement_of(state, state->group.rank, epoch), mine, sizeof mine);
     describe(announcement_of(state, peer, epoch), theirs, sizeof theirs);
-    snprintf(text, sizeof text, "rank %d called %s, rank %d called %s", state->group.rank, mine, peer, theirs);
+    const char *plane = state->group.plane;
+    snprintf(text, sizeof text, "rank %d called %s%s, rank %d called %s%s", state->group.rank, plane, mine, peer, plane,
+             theirs);
     tpc_failure_place_t place = {.rank = peer, .coll = request->call->coll, .seq = request->record->seq};
     return tpc_failure_raise(state->group.failure, TPCOMM_ERR_MISMATCH, place, text);
 }
@@ -123,12 +127,13 @@ static tpcomm_status_t mismatch(state_t *state, const tpc_request_t *request, ui
 
 static void announce(state_t *state, const tpc_request_t *request, uint32_t epoch) {
     tpc_cpu_announcement_t *mine = announcement_of(state, state->group.rank, epoch);
-    bool moves_data = request->call->coll != TPCOMM_BARRIER;
-    mine->coll = request->call->coll;
-    mine->dtype = moves_data ? request->call->dtype : 0;
-    mine->op = moves_data ? request->call->op : 0;
+    const tpcomm_call_t *call = request->call;
+    mine->coll = call->coll;
+    mine->dtype = tpc_coll_moves_data(call->coll) ? call->dtype : 0;
+    mine->op = tpc_coll_reduces(call->coll) ? call->op : 0;
+    mine->root = call->coll == TPCOMM_BROADCAST ? call->root : 0;
     mine->path = request->path;
-    mine->count = moves_data ? request->call->count : 0;
+    mine->count = tpc_coll_moves_data(call->coll) ? call->count : 0;
     atomic_store_explicit(&mine->seq, request->record->seq, memory_order_relaxed);
     atomic_store_explicit(&mine->arrived_ns, request->record->start_ns, memory_order_relaxed);
     /* A word that stood still for 2^32 rounds would look current again; so every round sets both. */
@@ -171,77 +176,154 @@ static void reduce_exactly(tpc_reduce_fn_t reduce, void *out, const void *const 
     tpc_float_env_leave(&env);
 }
 
-/* The two ways to finish a round whose announcements are gathered. in and out are the round's part of the message. */
-static void finish_oneshot(const state_t *state, uint32_t epoch, tpc_reduce_fn_t reduce, const unsigned char *in,
-                           unsigned char *out, size_t count) {
-    const void *sources[TPCOMM_MAX_RANKS];
-    for (int32_t r = 0; r < state->group.agreed.size; r++)
-        sources[r] = r == state->group.rank ? in : chunk_of(state, r, epoch);
-    reduce_exactly(reduce, out, sources, state->group.agreed.size, count);
+/* One round: elements [done, done + count) of what the collective counts. */
+typedef struct {
+    const tpc_request_t *request;
+    uint32_t epoch;
+    size_t element, done, count;
+    const unsigned char *in; /* the call's buffers, from their beginning */
+    unsigned char *out;
+} round_t;
+
+static void all_reduce_stage(const state_t *state, const round_t *round) {
+    memcpy(chunk_of(state, state->group.rank, round->epoch), round->in + round->done * round->element,
+           round->count * round->element);
 }
 
-static tpcomm_status_t finish_twoshot(state_t *state, const tpc_request_t *request, uint32_t epoch,
-                                      tpc_reduce_fn_t reduce, const unsigned char *in, unsigned char *out,
-                                      size_t count) {
+static tpcomm_status_t all_reduce_oneshot(state_t *state, const round_t *round) {
+    const tpcomm_call_t *call = round->request->call;
+    const void *sources[TPCOMM_MAX_RANKS];
+    size_t at = round->done * round->element;
+    for (int32_t r = 0; r < state->group.agreed.size; r++)
+        sources[r] = r == state->group.rank ? round->in + at : chunk_of(state, r, round->epoch);
+    reduce_exactly(state->reduce[call->dtype][call->op], round->out + at, sources, state->group.agreed.size,
+                   round->count);
+    return TPCOMM_OK;
+}
+
+static tpcomm_status_t all_reduce_twoshot(state_t *state, const round_t *round) {
+    const tpcomm_call_t *call = round->request->call;
     int32_t size = state->group.agreed.size, me = state->group.rank;
-    size_t element = tpcomm_dtype_size(request->call->dtype), per_line = TPC_CPU_LINE / element;
+    size_t element = round->element, count = round->count, per_line = TPC_CPU_LINE / element;
+    const unsigned char *in = round->in + round->done * element;
+    unsigned char *out = round->out + round->done * element;
     /* Whole lines a rank, so that no two ranks write one line; the last ranks may get less or nothing. */
     size_t share = ((count + (size_t)size - 1) / (size_t)size + per_line - 1) / per_line * per_line;
     size_t begin = (size_t)me * share < count ? (size_t)me * share : count;
     size_t mine = count - begin < share ? count - begin : share;
+    unsigned char *result = share_of(state, me, round->epoch);
     if (mine > 0) {
         const void *sources[TPCOMM_MAX_RANKS];
         for (int32_t r = 0; r < size; r++)
-            sources[r] = (r == me ? in : (const unsigned char *)chunk_of(state, r, epoch)) + begin * element;
-        reduce_exactly(reduce, share_of(state, me, epoch), sources, size, mine);
-        memcpy(out + begin * element, share_of(state, me, epoch), mine * element);
+            sources[r] = (r == me ? in : (const unsigned char *)chunk_of(state, r, round->epoch)) + begin * element;
+        reduce_exactly(state->reduce[call->dtype][call->op], result, sources, size, mine);
     }
-    tpc_signal_post(&answer_of(state, me, epoch)->posted, epoch);
+    tpc_signal_post(&answer_of(state, me, round->epoch)->posted, round->epoch);
+    memcpy(out + begin * element, result, mine * element);
     for (int32_t i = 1; i < size; i++) {
         int32_t r = (me + i) % size;
         size_t from = (size_t)r * share;
         if (from >= count) continue;
-        tpcomm_status_t status = tpc_signal_wait(&answer_of(state, r, epoch)->posted, epoch, state->group.wait);
-        if (status != TPCOMM_OK) return wait_failed(state, request, epoch, true, status);
-        memcpy(out + from * element, share_of(state, r, epoch),
+        tpcomm_status_t status =
+            tpc_signal_wait(&answer_of(state, r, round->epoch)->posted, round->epoch, state->group.wait);
+        if (status != TPCOMM_OK) return wait_failed(state, round->request, round->epoch, true, status);
+        memcpy(out + from * element, share_of(state, r, round->epoch),
                (count - from < share ? count - from : share) * element);
     }
     return TPCOMM_OK;
 }
 
+static void broadcast_stage(const state_t *state, const round_t *round) {
+    if (round->request->call->root == state->group.rank) all_reduce_stage(state, round);
+}
+
+static tpcomm_status_t broadcast_finish(state_t *state, const round_t *round) {
+    size_t at = round->done * round->element, bytes = round->count * round->element;
+    int32_t root = round->request->call->root;
+    const unsigned char *from = root == state->group.rank ? round->in + at : chunk_of(state, root, round->epoch);
+    if (from != round->out + at) memcpy(round->out + at, from, bytes);
+    return TPCOMM_OK;
+}
+
+static tpcomm_status_t all_gather_finish(state_t *state, const round_t *round) {
+    size_t at = round->done * round->element, stride = (size_t)round->request->call->count * round->element;
+    for (int32_t r = 0; r < state->group.agreed.size; r++) {
+        unsigned char *to = round->out + (size_t)r * stride + at;
+        const unsigned char *from = r == state->group.rank ? round->in + at : chunk_of(state, r, round->epoch);
+        if (from != to) memcpy(to, from, round->count * round->element);
+    }
+    return TPCOMM_OK;
+}
+
+/* My chunk holds the pieces of this round for all ranks, one after the other. */
+static void reduce_scatter_stage(const state_t *state, const round_t *round) {
+    size_t bytes = round->count * round->element, stride = (size_t)round->request->call->count * round->element;
+    unsigned char *chunk = chunk_of(state, state->group.rank, round->epoch);
+    for (int32_t r = 0; r < state->group.agreed.size; r++)
+        if (r != state->group.rank)
+            memcpy(chunk + (size_t)r * bytes, round->in + (size_t)r * stride + round->done * round->element, bytes);
+}
+
+static tpcomm_status_t reduce_scatter_finish(state_t *state, const round_t *round) {
+    const tpcomm_call_t *call = round->request->call;
+    int32_t me = state->group.rank;
+    size_t bytes = round->count * round->element, at = round->done * round->element;
+    const void *sources[TPCOMM_MAX_RANKS];
+    for (int32_t r = 0; r < state->group.agreed.size; r++)
+        sources[r] = r == me ? round->in + (size_t)me * (size_t)call->count * round->element + at
+                             : chunk_of(state, r, round->epoch) + (size_t)me * bytes;
+    reduce_exactly(state->reduce[call->dtype][call->op], round->out + at, sources, state->group.agreed.size,
+                   round->count);
+    return TPCOMM_OK;
+}
+
+/* What a collective does before it announces a round and after all have announced it. */
+static const struct {
+    void (*stage)(const state_t *state, const round_t *round);
+    tpcomm_status_t (*finish)(state_t *state, const round_t *round);
+} steps[] = {
+    [TPCOMM_ALL_REDUCE] = {all_reduce_stage, all_reduce_oneshot},
+    [TPCOMM_BARRIER] = {NULL, NULL}, /* no data: the announcement is all */
+    [TPCOMM_BROADCAST] = {broadcast_stage, broadcast_finish},
+    [TPCOMM_ALL_GATHER] = {all_reduce_stage, all_gather_finish},
+    [TPCOMM_REDUCE_SCATTER] = {reduce_scatter_stage, reduce_scatter_finish},
+};
+
+/* Bytes that this rank wrote for its peers in a round. */
+static uint64_t staged_bytes(const state_t *state, const round_t *round) {
+    uint64_t bytes = round->count * round->element;
+    const tpcomm_call_t *call = round->request->call;
+    if (call->coll == TPCOMM_REDUCE_SCATTER) return bytes * (uint64_t)(state->group.agreed.size - 1);
+    return call->coll == TPCOMM_BROADCAST && call->root != state->group.rank ? 0 : bytes;
+}
+
 static tpcomm_status_t run_rounds(state_t *state, const tpc_request_t *request, tpc_outcome_t *outcome) {
     const tpcomm_call_t *call = request->call;
-    size_t element = call->coll == TPCOMM_BARRIER ? 1 : tpcomm_dtype_size(call->dtype);
-    size_t left = call->coll == TPCOMM_BARRIER ? 0 : (size_t)call->count,
-           per_round = state->layout.chunk_bytes / element;
-    tpc_reduce_fn_t reduce = left > 0 ? state->reduce[call->dtype][call->op] : NULL;
-    const unsigned char *in = call->in;
-    unsigned char *out = call->out;
-    bool first = true;
+    bool moves = tpc_coll_moves_data(call->coll);
+    round_t round = {
+        .request = request, .element = moves ? tpcomm_dtype_size(call->dtype) : 1, .in = call->in, .out = call->out};
+    size_t total = moves ? (size_t)call->count : 0;
+    size_t per_round = state->layout.chunk_bytes / round.element;
+    if (call->coll == TPCOMM_REDUCE_SCATTER) per_round /= (size_t)state->group.agreed.size;
     do {
-        uint32_t epoch = ++state->epoch;
-        size_t count = left < per_round ? left : per_round;
-        if (count > 0) memcpy(chunk_of(state, state->group.rank, epoch), in, count * element);
-        announce(state, request, epoch);
-        uint64_t waiting = first ? request->record->start_ns : tpc_clock_ns();
-        tpcomm_status_t status = gather_announcements(state, request, epoch);
+        round.epoch = ++state->epoch;
+        round.count = total - round.done < per_round ? total - round.done : per_round;
+        if (round.count > 0) steps[call->coll].stage(state, &round);
+        announce(state, request, round.epoch);
+        uint64_t waiting = round.done == 0 ? request->record->start_ns : tpc_clock_ns();
+        tpcomm_status_t status = gather_announcements(state, request, round.epoch);
         outcome->wait_ns += tpc_clock_ns() - waiting;
         if (status == TPCOMM_OK) status = tpc_hook("reduce", state->group.rank);
         if (status != TPCOMM_OK) return status;
-        if (first) read_arrivals(state, epoch, outcome);
-        if (count > 0) {
-            if (request->path == TPCOMM_PATH_CPU_ONESHOT)
-                finish_oneshot(state, epoch, reduce, in, out, count);
-            else
-                status = finish_twoshot(state, request, epoch, reduce, in, out, count);
+        if (round.done == 0) read_arrivals(state, round.epoch, outcome);
+        if (round.count > 0) {
+            status = request->path == TPCOMM_PATH_CPU_TWOSHOT ? all_reduce_twoshot(state, &round)
+                                                              : steps[call->coll].finish(state, &round);
             if (status != TPCOMM_OK) return status;
-            outcome->wire_bytes += count * element;
-            in += count * element;
-            out += count * element;
-            left -= count;
         }
-        first = false;
-    } while (left > 0);
+        outcome->wire_bytes += staged_bytes(state, &round);
+        round.done += round.count;
+    } while (round.done < total);
     return TPCOMM_OK;
 }
 
@@ -262,12 +344,12 @@ static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outco
 
 static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key) {
     if (agreed->device_kind != TPCOMM_DEVICE_CPU) return "the group's device is not the cpu";
-    if (key->coll == TPCOMM_ALL_REDUCE && !tpc_reduction_defined(key->dtype, key->op))
+    if (tpc_coll_reduces(key->coll) && !tpc_reduction_defined(key->dtype, key->op))
         return "this reduction of this dtype is not defined";
     if (path == TPCOMM_PATH_LOCAL) return agreed->size == 1 ? NULL : "only a group of one rank needs no communication";
     if (agreed->size == 1) return "a group of one rank has nobody to talk to";
     if (agreed->topology != TPC_TOPOLOGY_CPU) return "the ranks are on several hosts and share no memory";
-    if (key->coll == TPCOMM_BARRIER && path == TPCOMM_PATH_CPU_TWOSHOT) return "a barrier carries no data to share out";
+    if (key->coll != TPCOMM_ALL_REDUCE && path == TPCOMM_PATH_CPU_TWOSHOT) return "only an all_reduce has two phases";
     return NULL;
 }
 
@@ -283,7 +365,8 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
     if (state == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
     *state = (state_t){.group = *group, .epoch = (uint32_t)tpc_hook_value("epoch", 0)};
     for (tpcomm_dtype_t dtype = TPCOMM_F32; dtype <= TPCOMM_F8_E5M2; dtype++)
-        for (tpcomm_op_t op = TPCOMM_SUM; op <= TPCOMM_PROD; op++) state->reduce[dtype][op] = tpc_reduce_find(dtype, op);
+        for (tpcomm_op_t op = TPCOMM_SUM; op <= TPCOMM_PROD; op++)
+            state->reduce[dtype][op] = tpc_reduce_find(dtype, op);
     tpcomm_status_t status = tpc_cpu_layout(&group->agreed, &state->layout);
     if (status != TPCOMM_OK) {
         free(state);
@@ -302,6 +385,7 @@ static const tpcomm_path_t paths[] = {TPCOMM_PATH_CPU_ONESHOT, TPCOMM_PATH_CPU_T
 const tpc_backend_t tpc_cpu_backend = {
     .name = "cpu",
     .paths = paths,
+    .kernels = tpc_reduce_isa,
     .why_not = why_not,
     .workspace_bytes = workspace_bytes,
     .create = create,

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-#define COLL_END  (TPCOMM_BARRIER + 1)
+#define COLL_END  (TPCOMM_REDUCE_SCATTER + 1)
 #define DTYPE_END (TPCOMM_F8_E5M2 + 1)
 
 /* Messages from the end of the range before to bytes_max, both included, take this path by this row. */
@@ -27,11 +27,19 @@ struct tpc_dispatch {
     const tpc_backend_t *const *backends;
     tpc_choice_t of_path[TPC_PATH_END]; /* backend NULL: no such path in this group */
     tpc_table_t *table;
-    ranges_t ranges[COLL_END][DTYPE_END][2]; /* a barrier has dtype 0; the last index: capturing */
+    ranges_t ranges[COLL_END][DTYPE_END][2]; /* a barrier has dtype 0 alone; the last index: capturing */
 };
 
 static const tpc_backend_t *backend_of(const tpc_dispatch_t *dispatch, tpcomm_path_t path) {
     return path > 0 && path < TPC_PATH_END ? dispatch->of_path[path].backend : NULL;
+}
+
+/* Whether such a call can be made at all; otherwise it has no ranges. */
+static bool key_exists(const tpc_call_key_t *key) {
+    if (key->coll <= 0 || key->coll >= COLL_END) return false;
+    if (!tpc_coll_moves_data(key->coll)) return true;
+    if (tpc_coll_reduces(key->coll)) return tpc_reduction_defined(key->dtype, key->op);
+    return key->dtype > 0 && key->dtype < DTYPE_END;
 }
 
 static const char *hard_limit(const tpc_dispatch_t *dispatch, tpcomm_path_t path, const tpc_call_key_t *key) {
@@ -135,10 +143,10 @@ tpcomm_status_t tpc_dispatch_new(const tpc_agreed_t *agreed, const tpc_table_t *
     for (tpcomm_coll_t coll = 1; coll < COLL_END && status == TPCOMM_OK; coll++)
         for (tpcomm_dtype_t dtype = 0; dtype < DTYPE_END && status == TPCOMM_OK; dtype++)
             for (int capturing = 0; capturing < 2 && status == TPCOMM_OK; capturing++) {
-                bool reduces = coll == TPCOMM_ALL_REDUCE;
-                if (reduces ? !tpc_reduction_defined(dtype, TPCOMM_SUM) : dtype != 0) continue;
-                tpc_call_key_t key = {
-                    .coll = coll, .dtype = dtype, .op = reduces ? TPCOMM_SUM : 0, .capturing = capturing != 0};
+                tpc_call_key_t key = {.coll = coll, .dtype = dtype, .capturing = capturing != 0};
+                if (tpc_coll_reduces(coll))
+                    key.op = TPCOMM_SUM; /* what can be summed at all; find_range looks at the op */
+                if (!key_exists(&key) || (!tpc_coll_moves_data(coll) && dtype != 0)) continue;
                 status = build_ranges(dispatch, key, starts, start_count, &dispatch->ranges[coll][dtype][capturing]);
             }
 out:
@@ -162,12 +170,14 @@ void tpc_dispatch_free(tpc_dispatch_t *dispatch) {
 
 /* ------------------------------------------------------------------ the choice */
 
-/* The range a call falls in; NULL if no table can have one (an undefined reduction, an unknown collective). */
+static const ranges_t *ranges_of(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
+    return &dispatch->ranges[key->coll][tpc_coll_moves_data(key->coll) ? key->dtype : 0][key->capturing];
+}
+
+/* The range a call falls in; NULL if there is none (an undefined reduction, nothing that can carry it). */
 static const range_t *find_range(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
-    bool reduces = key->coll == TPCOMM_ALL_REDUCE;
-    if (key->coll <= 0 || key->coll >= COLL_END || (reduces && !tpc_reduction_defined(key->dtype, key->op)))
-        return NULL;
-    const ranges_t *ranges = &dispatch->ranges[key->coll][reduces ? key->dtype : 0][key->capturing];
+    if (!key_exists(key)) return NULL;
+    const ranges_t *ranges = ranges_of(dispatch, key);
     for (size_t i = 0; i < ranges->count; i++)
         if (key->bytes <= ranges->ranges[i].bytes_max) return ranges->ranges[i].path != 0 ? &ranges->ranges[i] : NULL;
     return NULL;
@@ -175,9 +185,9 @@ static const range_t *find_range(const tpc_dispatch_t *dispatch, const tpc_call_
 
 /* No path: say of each why not. */
 static tpcomm_status_t refuse(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
-    if (key->coll == TPCOMM_ALL_REDUCE && !tpc_reduction_defined(key->dtype, key->op))
-        return tpc_error(TPCOMM_ERR_UNSUPPORTED, "all_reduce %s of %s is not defined (docs/numerics.md)",
-                         tpcomm_op_name(key->op), tpcomm_dtype_name(key->dtype));
+    if (tpc_coll_reduces(key->coll) && !tpc_reduction_defined(key->dtype, key->op))
+        return tpc_error(TPCOMM_ERR_UNSUPPORTED, "%s %s of %s is not defined (docs/numerics.md)",
+                         tpcomm_coll_name(key->coll), tpcomm_op_name(key->op), tpcomm_dtype_name(key->dtype));
     char text[512];
     int used = 0;
     for (tpcomm_path_t path = 1; path < TPC_PATH_END && used < (int)sizeof text; path++) {
@@ -266,8 +276,7 @@ tpcomm_status_t tpc_dispatch_explain(const tpc_dispatch_t *dispatch, const tpc_c
         if (range == NULL) return refuse(dispatch, key);
         decision.path = range->path;
         decision.bytes_max = range->bytes_max;
-        const ranges_t *ranges =
-            &dispatch->ranges[key->coll][key->coll == TPCOMM_ALL_REDUCE ? key->dtype : 0][key->capturing];
+        const ranges_t *ranges = ranges_of(dispatch, key);
         if (range > ranges->ranges) decision.bytes_min = range[-1].bytes_max + 1;
         explain_row(dispatch, range, &decision);
         decision.expected_ns = expected_ns(range->row, key->bytes);

@@ -17,6 +17,12 @@
     X(TPCOMM_ALL_REDUCE, 4, 16385, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_SOURCE_ESTIMATED, 2000, 300000)         \
     X(TPCOMM_ALL_REDUCE, 8, 0, 8192, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 2000, 800000)                   \
     X(TPCOMM_ALL_REDUCE, 8, 8193, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_SOURCE_ESTIMATED, 4000, 400000)          \
+    X(TPCOMM_BROADCAST, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)                       \
+    X(TPCOMM_BROADCAST, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 200000)               \
+    X(TPCOMM_ALL_GATHER, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)                      \
+    X(TPCOMM_ALL_GATHER, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 200000)              \
+    X(TPCOMM_REDUCE_SCATTER, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)                  \
+    X(TPCOMM_REDUCE_SCATTER, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 200000)          \
     X(TPCOMM_BARRIER, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 0)                              \
     X(TPCOMM_BARRIER, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 0)
 
@@ -96,7 +102,7 @@ static tpcomm_status_t read_row(tpc_json_value_t row, tpc_row_t *row_p) {
     if (status != TPCOMM_OK) return status;
     tpc_row_t read = {.bytes_max = UINT64_MAX, .source = TPCOMM_SOURCE_ESTIMATED};
     tpc_topology_t topology = TPC_TOPOLOGY_CPU;
-    READ_NAME(row, "coll", tpc_coll_parse, &read.coll, "all_reduce, barrier");
+    READ_NAME(row, "coll", tpc_coll_parse, &read.coll, "all_reduce, broadcast, all_gather, reduce_scatter, barrier");
     READ_NAME(row, "topology", tpc_topology_parse, &topology, "cpu, multi_host");
     READ_NAME(row, "path", tpc_path_parse, &read.path, "cpu_oneshot, cpu_twoshot, local");
     if (read.path == TPCOMM_PATH_AUTO) return tpc_json_fail(tpc_json_get(row, "path"), "a row must name a path");

@@ -3,12 +3,17 @@
 
 #include <stdio.h>
 
+#include "base/status.h"
+
 const char *tpc_flight_text(const tpc_flight_record_t *record, char *text_p, size_t bytes) {
-    if (record->coll == TPCOMM_BARRIER)
-        snprintf(text_p, bytes, "%s seq %llu", tpcomm_coll_name(record->coll), (unsigned long long)record->seq);
-    else
-        snprintf(text_p, bytes, "%s seq %llu count %llu %s %s", tpcomm_coll_name(record->coll),
-                 (unsigned long long)record->seq, (unsigned long long)record->count, tpcomm_dtype_name(record->dtype),
-                 tpcomm_op_name(record->op));
+    int used = snprintf(text_p, bytes, "%s seq %llu", tpcomm_coll_name(record->coll), (unsigned long long)record->seq);
+    if (!tpc_coll_moves_data(record->coll) || used < 0 || (size_t)used >= bytes) return text_p;
+    used += snprintf(text_p + used, bytes - (size_t)used, " count %llu %s", (unsigned long long)record->count,
+                     tpcomm_dtype_name(record->dtype));
+    if ((size_t)used >= bytes) return text_p;
+    if (tpc_coll_reduces(record->coll))
+        snprintf(text_p + used, bytes - (size_t)used, " %s", tpcomm_op_name(record->op));
+    else if (record->coll == TPCOMM_BROADCAST)
+        snprintf(text_p + used, bytes - (size_t)used, " root %d", record->root);
     return text_p;
 }

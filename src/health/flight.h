@@ -20,7 +20,7 @@ typedef struct {
     tpcomm_op_t op;
     tpcomm_path_t path;
     tpcomm_status_t status;
-    int32_t reserved;
+    int32_t root;
 } tpc_flight_record_t;
 
 typedef struct {
@@ -41,6 +41,7 @@ static inline tpc_flight_record_t *tpc_flight_begin(tpc_flight_t *flight, const 
                                     .coll = call->coll,
                                     .dtype = call->dtype,
                                     .op = call->op,
+                                    .root = call->root,
                                     .path = path};
     return record;
 }

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups made from a group. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "coordinator/comm.h"
+
+static tpcomm_status_t check_ranks(const tpcomm_t *parent, const int32_t *ranks, int32_t n) {
+    if (ranks == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "ranks is NULL");
+    if (n < 1 || n > parent->size)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "n is %d; parent '%s' has %d ranks", n, parent->name, parent->size);
+    for (int32_t i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= parent->size)
+            return tpc_error(TPCOMM_ERR_INVALID_ARG, "ranks[%d] is %d; parent '%s' has ranks 0 to %d", i, ranks[i],
+                             parent->name, parent->size - 1);
+        for (int32_t j = 0; j < i; j++)
+            if (ranks[j] == ranks[i])
+                return tpc_error(TPCOMM_ERR_INVALID_ARG, "ranks[%d] and ranks[%d] are both %d", j, i, ranks[i]);
+    }
+    return TPCOMM_OK;
+}
+
+static tpcomm_status_t check_name(const char *name) {
+    if (strlen(name) < 64) return TPCOMM_OK;
+    return tpc_error(TPCOMM_ERR_INVALID_ARG, "name is longer than 63 bytes: '%.70s...'", name);
+}
+
+static int ascending(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* What every member says the group is; compared before anybody relies on it. */
+typedef struct {
+    char name[64];
+    int32_t n;
+    int32_t ranks[TPCOMM_MAX_RANKS]; /* world ranks in group order */
+} said_t;
+
+static void describe(const said_t *said, char *text, size_t bytes) {
+    int used = snprintf(text, bytes, "'%s' of world ranks [", said->name);
+    for (int32_t i = 0; i < said->n && used > 0 && (size_t)used < bytes; i++)
+        used += snprintf(text + used, bytes - (size_t)used, "%s%d", i > 0 ? ", " : "", said->ranks[i]);
+    if (used > 0 && (size_t)used < bytes) snprintf(text + used, bytes - (size_t)used, "]");
+}
+
+/* The members meet in an order that does not depend on what each believes the group's order to be. */
+static tpcomm_status_t compare_lists(tpc_world_t *world, const tpc_team_t *sorted, const said_t *mine,
+                                     const tpc_deadline_t *deadline) {
+    said_t all[TPCOMM_MAX_RANKS];
+    tpcomm_status_t status =
+        tpc_team_gather(world->bootstrap, sorted, "make group", TPCOMM_OK, mine, sizeof *mine, all, deadline);
+    if (status != TPCOMM_OK) return tpc_error_prefix(status, "group '%s'", mine->name);
+    for (int32_t i = 1; i < sorted->n; i++) {
+        if (memcmp(&all[0], &all[i], sizeof all[0]) == 0) continue;
+        char first[192], other[192];
+        describe(&all[0], first, sizeof first);
+        describe(&all[i], other, sizeof other);
+        return tpc_error(TPCOMM_ERR_MISMATCH, "world rank %d makes group %s, world rank %d makes group %s",
+                         sorted->ranks[0], first, sorted->ranks[i], other);
+    }
+    return TPCOMM_OK;
+}
+
+static tpcomm_status_t create(tpcomm_t *parent, const said_t *said, tpcomm_t **group_p) {
+    tpc_world_t *world = parent->world;
+    const tpc_settings_t *settings = world->settings;
+    tpc_deadline_t deadline =
+        tpc_deadline_in(settings->init_timeout_ms, settings->config.interrupted, settings->config.interrupted_arg);
+    uint64_t start_ns = tpc_clock_ns(), channel = 0;
+    int32_t sorted[TPCOMM_MAX_RANKS];
+    memcpy(sorted, said->ranks, (size_t)said->n * sizeof *sorted);
+    qsort(sorted, (size_t)said->n, sizeof *sorted, ascending);
+    int32_t my_world_rank = parent->ranks[parent->rank], me_sorted = 0, me = 0;
+    for (int32_t i = 0; i < said->n; i++) {
+        if (sorted[i] == my_world_rank) me_sorted = i;
+        if (said->ranks[i] == my_world_rank) me = i;
+    }
+    tpcomm_status_t status = tpc_world_channel(world, parent->id, sorted, said->n, &channel);
+    if (status != TPCOMM_OK) return status;
+    tpc_team_t team = {.channel = channel, .ranks = sorted, .n = said->n, .me = me_sorted};
+    status = compare_lists(world, &team, said, &deadline);
+    if (status != TPCOMM_OK) return status;
+    tpc_group_plan_t plan = {.name = said->name, .id = channel, .ranks = said->ranks, .n = said->n, .me = me};
+    status = tpc_comm_create(world, &plan, &deadline, group_p);
+    if (status != TPCOMM_OK) return tpc_error_prefix(status, "group '%s'", said->name);
+    (*group_p)->init_us = (uint32_t)((tpc_clock_ns() - start_ns) / 1000u);
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int32_t n, const char *name,
+                                    tpcomm_t **group) {
+    if (group == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "group is NULL");
+    *group = NULL;
+    if (name == NULL) name = "group";
+    tpcomm_status_t status = tpc_comm_check(parent);
+    if (status == TPCOMM_OK) status = check_ranks(parent, ranks, n);
+    if (status == TPCOMM_OK) status = check_name(name);
+    if (status != TPCOMM_OK) return status;
+    said_t said;
+    memset(&said, 0, sizeof said); /* compared as bytes */
+    bool listed = false;
+    said.n = n;
+    memcpy(said.name, name, strlen(name));
+    for (int32_t i = 0; i < n; i++) {
+        said.ranks[i] = parent->ranks[ranks[i]];
+        listed = listed || ranks[i] == parent->rank;
+    }
+    return listed ? create(parent, &said, group) : TPCOMM_OK;
+}
+
+typedef struct {
+    int32_t color, key, rank;
+} split_t;
+
+static int by_key_then_rank(const void *a, const void *b) {
+    const split_t *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+tpcomm_status_t tpcomm_group_split(tpcomm_t *parent, int32_t color, int32_t key, const char *name, tpcomm_t **group) {
+    if (group == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "group is NULL");
+    *group = NULL;
+    tpcomm_status_t status = tpc_comm_check(parent);
+    if (status == TPCOMM_OK && name != NULL) status = check_name(name);
+    if (status != TPCOMM_OK) return status;
+    split_t mine = {.color = color, .key = key, .rank = parent->rank}, all[TPCOMM_MAX_RANKS];
+    status = tpcomm_host_all_gather(parent, &mine, all, sizeof mine, parent->world->settings->init_timeout_ms);
+    if (status != TPCOMM_OK) return status;
+    if (color < 0) return TPCOMM_OK;
+    int32_t n = 0, ranks[TPCOMM_MAX_RANKS];
+    qsort(all, (size_t)parent->size, sizeof *all, by_key_then_rank);
+    for (int32_t i = 0; i < parent->size; i++)
+        if (all[i].color == color) ranks[n++] = all[i].rank;
+    return tpcomm_group_create(parent, ranks, n, name, group);
+}
+
+tpcomm_status_t tpcomm_group_ranks(const tpcomm_t *comm, int32_t *ranks, int32_t n) {
+    if (comm == NULL || ranks == NULL || n < 0)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm or ranks is NULL, or n is negative (%d)", n);
+    for (int32_t i = 0; i < n && i < comm->size; i++) ranks[i] = comm->ranks[i];
+    if (n >= comm->size) return TPCOMM_OK;
+    return tpc_error(TPCOMM_ERR_TOO_SMALL, "group '%s' has %d ranks, the buffer takes %d", comm->name, comm->size, n);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coordinator/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "coordinator/comm.h"
+
+tpcomm_status_t tpc_world_new(tpc_bootstrap_t *bootstrap, tpc_settings_t *settings, tpc_world_t **world_p) {
+    tpc_world_t *world = calloc(1, sizeof *world);
+    if (world == NULL || pthread_mutex_init(&world->lock, NULL) != 0) {
+        free(world);
+        free(settings);
+        tpc_bootstrap_free(bootstrap);
+        return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    }
+    world->bootstrap = bootstrap;
+    world->settings = settings;
+    world->fork_generation = tpc_fork_generation();
+    world->references = 1;
+    *world_p = world;
+    return TPCOMM_OK;
+}
+
+/* ------------------------------------------------------------------ watching */
+
+/* On the watchdog's thread. */
+static void peer_ended(void *arg) {
+    tpc_peer_watch_t *peer = arg;
+    pthread_mutex_lock(&peer->world->lock);
+    for (tpcomm_t *group = peer->world->groups; group != NULL; group = group->next_group)
+        tpc_comm_peer_ended(group, peer->rank, peer->pid);
+    pthread_mutex_unlock(&peer->world->lock);
+}
+
+static void late_comer(void *arg) {
+    tpc_listener_watch_t *listener = arg;
+    tpc_bootstrap_serve(listener->world->bootstrap, listener->fd);
+}
+
+tpcomm_status_t tpc_world_watch(tpc_world_t *world) {
+    int32_t size = tpc_bootstrap_size(world->bootstrap);
+    for (int32_t r = 0; r < size; r++) {
+        const tpc_member_t *member = tpc_bootstrap_member(world->bootstrap, r);
+        if (member->pidfd < 0) continue;
+        world->peers[r] = (tpc_peer_watch_t){.world = world, .rank = r, .pid = member->pid};
+        tpcomm_status_t status =
+            tpc_watchdog_add(member->pidfd, true, peer_ended, &world->peers[r], &world->peers[r].watch);
+        if (status != TPCOMM_OK) return status;
+    }
+    int fds[2];
+    int32_t count = tpc_bootstrap_listeners(world->bootstrap, fds);
+    for (int32_t i = 0; i < count; i++) {
+        world->listeners[i] = (tpc_listener_watch_t){.world = world, .fd = fds[i]};
+        tpcomm_status_t status =
+            tpc_watchdog_add(fds[i], false, late_comer, &world->listeners[i], &world->listeners[i].watch);
+        if (status != TPCOMM_OK) return status;
+    }
+    return TPCOMM_OK;
+}
+
+/* ------------------------------------------------------------------ groups */
+
+void tpc_world_retain(tpc_world_t *world) {
+    pthread_mutex_lock(&world->lock);
+    world->references++;
+    pthread_mutex_unlock(&world->lock);
+}
+
+void tpc_world_enlist(tpc_world_t *world, tpcomm_t *group) {
+    pthread_mutex_lock(&world->lock);
+    group->next_group = world->groups;
+    world->groups = group;
+    pthread_mutex_unlock(&world->lock);
+}
+
+void tpc_world_forget(tpc_world_t *world, tpcomm_t *group) {
+    pthread_mutex_lock(&world->lock);
+    for (tpcomm_t **link = &world->groups; *link != NULL; link = &(*link)->next_group) {
+        if (*link != group) continue;
+        *link = group->next_group;
+        break;
+    }
+    pthread_mutex_unlock(&world->lock);
+}
+
+void tpc_world_release(tpc_world_t *world) {
+    pthread_mutex_lock(&world->lock);
+    int32_t left = --world->references;
+    pthread_mutex_unlock(&world->lock);
+    if (left > 0) return;
+    /* The watchdog first: it uses everything else. Not under the lock, which its functions take. */
+    for (int32_t r = 0; r < TPCOMM_MAX_RANKS; r++) tpc_watchdog_remove(world->peers[r].watch);
+    for (int i = 0; i < 2; i++) tpc_watchdog_remove(world->listeners[i].watch);
+    for (tpc_instance_t *instance = world->instances; instance != NULL;) {
+        tpc_instance_t *next = instance->next;
+        free(instance);
+        instance = next;
+    }
+    tpc_bootstrap_free(world->bootstrap);
+    free(world->settings);
+    pthread_mutex_destroy(&world->lock);
+    free(world);
+}
+
+tpcomm_status_t tpc_world_channel(tpc_world_t *world, uint64_t parent_id, const int32_t *ranks, int32_t n,
+                                  uint64_t *channel_p) {
+    uint64_t members = tpc_hash(TPC_HASH_START, &parent_id, sizeof parent_id);
+    members = tpc_hash(members, ranks, (size_t)n * sizeof *ranks);
+    tpcomm_status_t status = TPCOMM_OK;
+    pthread_mutex_lock(&world->lock);
+    tpc_instance_t *instance = world->instances;
+    while (instance != NULL && instance->members != members) instance = instance->next;
+    if (instance == NULL && (instance = calloc(1, sizeof *instance)) != NULL) {
+        instance->members = members;
+        instance->next = world->instances;
+        world->instances = instance;
+    }
+    if (instance == NULL) {
+        status = tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    } else {
+        uint64_t count = ++instance->count;
+        *channel_p = tpc_hash(members, &count, sizeof count) | 1u; /* never 0, which is the world's own */
+    }
+    pthread_mutex_unlock(&world->lock);
+    return status;
+}
