@@ -140,7 +140,7 @@ tpcomm_status_t tpc_team_gather_urgent(tpc_bootstrap_t *bootstrap, const tpc_tea
 
 /**
  * The leader ends a step that not all members have come to: the failure to each that has a link, what is still to come
- * of them for this step is thrown away. Returns status, this thread's text stays.
+ * of them for this step is thrown away. Returns the status that all get; this thread's text stays.
  */
 tpcomm_status_t tpc_team_fail(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *step,
                               tpcomm_status_t status);

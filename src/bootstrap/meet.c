@@ -72,6 +72,8 @@ static tpcomm_status_t come_together(meeting_t *meeting, tpcomm_status_t mine) {
     if (mine != TPCOMM_OK) (void)tpc_error(mine, "%s", meeting->text);
     status = tpc_team_gather(bootstrap, &bootstrap->world, TPC_STEP_MEET, mine, &meeting->record,
                              sizeof meeting->record, all, meeting->deadline);
+    if (status == TPCOMM_ERR_TIMEOUT && meeting->place->hint[0] != '\0')
+        return tpc_error(status, "%s. %s", tpcomm_last_error(), meeting->place->hint);
     if (status != TPCOMM_OK) return status;
     for (int32_t rank = 0; rank < bootstrap->self.size; rank++) {
         all[rank].host_id[sizeof all[rank].host_id - 1] = '\0';

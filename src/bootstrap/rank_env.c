@@ -269,7 +269,7 @@ static void describe_job(const tpc_env_t *env, const launcher_t *launcher, tpc_r
     if (launcher == &launchers[TORCHRUN] && one_host && restarts) put(&writer, " restart %.32s", restarts);
     if (launcher == &launchers[PMI] && one_host) put(&writer, " proxy %d", pmi_proxy_pid());
     if (strlen(text) < sizeof out->job)
-        snprintf(out->job, sizeof out->job, "%s", text);
+        snprintf(out->job, sizeof out->job, "%.255s", text);
     else
         snprintf(out->job, sizeof out->job, "%.200s~%016llx", text,
                  (unsigned long long)tpc_hash(TPC_HASH_START, text, strlen(text)));
@@ -333,7 +333,7 @@ tpcomm_status_t tpc_rank_env_read(const tpc_env_t *env, tpc_rank_env_t *rank_env
     if (value[TPC_ENV_ROOT].set) {
         if (strlen(value[TPC_ENV_ROOT].text) >= sizeof out.root)
             return tpc_error(TPCOMM_ERR_CONFIG, "TPCOMM_ROOT is longer than any host name");
-        snprintf(out.root, sizeof out.root, "%s", value[TPC_ENV_ROOT].text);
+        snprintf(out.root, sizeof out.root, "%.255s", value[TPC_ENV_ROOT].text);
     }
     if (value[TPC_ENV_BIND].set) snprintf(out.bind, sizeof out.bind, "%.255s", value[TPC_ENV_BIND].text);
     tpc_host_identity(env, out.host_id);

@@ -15,6 +15,8 @@
 /* How long the holder of a name may take to answer who it is. */
 #define HOLDER_MS 3000
 /* A port or name may be held for a moment by a process on its way out, or by an outgoing connection. */
+/* How long somebody may hold a rank without a word before another one may have it. */
+#define VOTE_NS (UINT64_C(5) * 1000000000)
 /* A process that ends closes its sockets a little sooner than it can be seen to have ended. */
 #define ENDING_MS     50
 #define TAKEN_TURNS   5
@@ -24,7 +26,9 @@
 
 static tpcomm_status_t listen_failed(int err, const char *where) {
     bool scarce = err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS;
-    return tpc_error_errno(scarce ? TPCOMM_ERR_NO_MEMORY : TPCOMM_ERR_IO, err, "cannot listen at %s", where);
+    /* EADDRNOTAVAIL: TPCOMM_BIND, or a loopback TPCOMM_ROOT, names what this host does not have. */
+    tpcomm_status_t status = scarce ? TPCOMM_ERR_NO_MEMORY : err == EADDRNOTAVAIL ? TPCOMM_ERR_CONFIG : TPCOMM_ERR_IO;
+    return tpc_error_errno(status, err, "cannot listen at %s", where);
 }
 
 const char *tpc_place_unix_name(const tpc_place_t *place, int alternate, char name[TPC_UNIX_NAME_BYTES]) {
@@ -174,6 +178,7 @@ typedef struct {
     tpc_lobby_t *lobby;
     uint64_t job;
     bool told[TPCOMM_MAX_RANKS]; /**< refused, and so knows how it ends */
+    uint64_t let_in_ns[TPCOMM_MAX_RANKS];
     int32_t told_outside; /**< the same of ranks of a world of this size that are outside it: others are missing */
 } meeting_t;
 
@@ -222,6 +227,9 @@ static tpcomm_status_t welcome(meeting_t *meeting, tpc_guest_t *guest) {
     int err;
     tpc_link_pump(&bootstrap->links); /* the one who has this rank may just have gone */
     bool held = rank == 0 || tpc_link_state(&bootstrap->links, rank, &err) == TPC_LINK_OPEN;
+    /* Whoever belongs here votes at once. */
+    if (held && rank != 0 && !tpc_link_peek(&bootstrap->links, rank, bootstrap->world.channel))
+        held = tpc_clock_ns() - meeting->let_in_ns[rank] < VOTE_NS;
     if (held && rank != 0 && bootstrap->process[rank] == guest->greeting.process) {
         /* Another thread of that process, for another communicator of the same job: one after the other. */
         (void)tpc_guest_answer(guest, self, TPC_VERDICT_RETRY, 0, TPCOMM_OK, "");
@@ -237,6 +245,7 @@ static tpcomm_status_t welcome(meeting_t *meeting, tpc_guest_t *guest) {
         return TPCOMM_OK;
     }
     if (tpc_guest_answer(guest, self, TPC_VERDICT_ACCEPT, bootstrap->nonce, TPCOMM_OK, "") != 0) return TPCOMM_OK;
+    meeting->let_in_ns[rank] = tpc_clock_ns();
     bootstrap->process[rank] = guest->greeting.process;
     bootstrap->said_pid[rank] = guest->greeting.pid;
     if (guest->passed_fd >= 0) close(guest->passed_fd);

@@ -303,7 +303,7 @@ tpcomm_status_t tpc_team_fail(tpc_bootstrap_t *bootstrap, const tpc_team_t *team
     if (verdict) tell(&step, NULL, verdict, -1);
     tpc_frame_release(verdict);
     (void)flush(&step);
-    return tpc_error(status, "%s", text);
+    return tpc_error(status == TPCOMM_ERR_INTERRUPTED ? status : status_for_all(status), "%s", text);
 }
 
 /* ------------------------------------------------------------------ members */

@@ -25,7 +25,8 @@ static uint16_t free_port(void) {
 
 static int listen_on(uint16_t wanted) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(wanted)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 8) != 0)
         FAIL("port %u: %s", wanted, strerror(errno));
     return fd;
