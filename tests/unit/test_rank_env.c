@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Check that the variables of each launcher, complete, partial and contradicting, give the right rank or an error that
  * names them. */
+#include <sys/socket.h>
+
 #include "unit/bootstrap_job.h"
 
 static tpc_rank_env_t found;
@@ -164,6 +166,22 @@ static void check_jobs(void) {
     check_job(one, other, false);
 }
 
+/** MPICH's launcher names no job; the socket that each rank has from it tells whose rank it is. */
+static void check_proxy(void) {
+    int ends[2];
+    char variables[128], want[32];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    snprintf(variables, sizeof variables, "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=2 PMI_FD=%d", ends[0]);
+    CHECK_OK(read_with(variables));
+    snprintf(want, sizeof want, "proxy %d", (int)getpid());
+    CHECK(strstr(found.job, want));
+    close(ends[0]);
+    close(ends[1]);
+    CHECK_OK(read_with(variables)); /* gone, or no socket: no name, no error */
+    CHECK(!strstr(found.job, want));
+    CHECK_OK(read_with("PMI_RANK=0 PMI_SIZE=2 MPI_LOCALNRANKS=2 PMI_FD=x"));
+}
+
 static void check_addresses(void) {
     CHECK_OK(read_with(
         "RANK=0 WORLD_SIZE=2 MASTER_ADDR=node1 MASTER_PORT=29500 TPCOMM_ROOT=[fd00::1]:7 TPCOMM_BIND=10.0.0.1"));
@@ -228,6 +246,7 @@ int main(void) {
     check_complete();
     check_refused();
     check_jobs();
+    check_proxy();
     check_addresses();
     check_host_identity();
     check_no_address();
