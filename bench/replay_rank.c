@@ -107,6 +107,21 @@ uint64_t bench_run_check(bench_run_t *run, uint32_t tokens, uint64_t calls, cons
 
 /* ---------------------------------------------------------------- before the timed part */
 
+/**
+ * Go on only if every rank can. A rank that failed keeps its own status and text, whatever the others do meanwhile; the
+ * rest learn of it here, not in the midst of a call.
+ */
+static tpcomm_status_t agree(bench_run_t *run, tpcomm_status_t mine) {
+    char text[512] = "";
+    uint64_t failed = mine != TPCOMM_OK;
+    if (mine != TPCOMM_OK) snprintf(text, sizeof text, "%s", tpcomm_last_error());
+    tpcomm_status_t status = bench_run_reduce(run, &failed, 1, TPCOMM_MAX);
+    if (mine != TPCOMM_OK) return tpc_error(mine, "%s", text);
+    if (status == TPCOMM_OK && failed)
+        return tpc_error(TPCOMM_ERR_PEER_FAILED, "another rank could not go on, and says why");
+    return status;
+}
+
 static uint64_t mix(uint64_t hash, uint64_t value) {
     return bench_random_mix(hash * UINT64_C(0x9e3779b97f4a7c15) + value + 1);
 }
@@ -175,6 +190,23 @@ static int compare_tokens(const void *a, const void *b) {
     return (x->tokens > y->tokens) - (x->tokens < y->tokens);
 }
 
+static tpcomm_status_t explain(const bench_run_t *run, uint32_t tokens, tpcomm_decision_t *decision_p) {
+    tpcomm_call_t call = describe_call(run->replay, bench_replay_elements(run->replay, tokens));
+    *decision_p = (tpcomm_decision_t){.struct_size = sizeof *decision_p};
+    return tpcomm_explain(run->comm, &call, decision_p);
+}
+
+/** What a rank needs before its first call: data, buffers, and a path for the sizes. */
+static tpcomm_status_t make_ready(bench_run_t *run, const uint32_t range[BENCH_WARMUP_SIZES]) {
+    const bench_replay_t *replay = run->replay;
+    tpcomm_status_t status = bench_data_new(replay->dtype, run->rank, run->ranks, replay->seed, &run->data);
+    for (size_t i = 0; i < BENCH_WARMUP_SIZES && status == TPCOMM_OK; i++) {
+        tpcomm_decision_t decision;
+        status = explain(run, range[i], &decision);
+    }
+    return status == TPCOMM_OK ? bench_buffers_new(replay, run->data, range[2], &run->buffers) : status;
+}
+
 /** The distinct sizes of the plan, ascending, with what the library says of each; and of each iteration which it is. */
 static tpcomm_status_t plan_sizes(bench_run_t *run) {
     const bench_replay_t *replay = run->replay;
@@ -199,10 +231,8 @@ static tpcomm_status_t plan_sizes(bench_run_t *run) {
     }
     for (size_t i = 0; i < result->size_count; i++) {
         bench_size_t *size = &result->sizes[i];
-        tpcomm_call_t call = describe_call(replay, bench_replay_elements(replay, size->tokens));
         size->bytes = bench_replay_bytes(replay, size->tokens);
-        size->decision = (tpcomm_decision_t){.struct_size = sizeof size->decision};
-        tpcomm_status_t status = tpcomm_explain(run->comm, &call, &size->decision);
+        tpcomm_status_t status = explain(run, size->tokens, &size->decision);
         if (status != TPCOMM_OK) return status;
     }
     return TPCOMM_OK;
@@ -466,16 +496,14 @@ tpcomm_status_t bench_replay_rank(const bench_replay_t *replay, tpcomm_t *comm, 
     if ((status = agree_on_settings(&run)) != TPCOMM_OK) return status;
 
     bench_plan_range(&replay->histogram, replay->phase, &replay->padding, range);
-    status = bench_data_new(replay->dtype, run.rank, run.ranks, replay->seed, &run.data);
-    if (status != TPCOMM_OK) return status;
-    if ((status = bench_buffers_new(replay, run.data, range[2], &run.buffers)) != TPCOMM_OK) goto out;
+    if ((status = agree(&run, make_ready(&run, range))) != TPCOMM_OK) goto out;
     if ((status = bench_run_warmup(&run, range)) != TPCOMM_OK) goto out;
     if ((status = bench_run_plan_length(&run, &result->planned)) != TPCOMM_OK) goto out;
     status = bench_plan_draw(&replay->histogram, replay->phase, &replay->padding, replay->seed, result->planned,
                              &result->draws);
-    if (status != TPCOMM_OK) goto out;
-    if (replay->iterations == 0) put_short_one_first(result, range[1]);
-    if ((status = plan_sizes(&run)) != TPCOMM_OK) goto out;
+    if (status == TPCOMM_OK && replay->iterations == 0) put_short_one_first(result, range[1]);
+    if (status == TPCOMM_OK) status = plan_sizes(&run);
+    if ((status = agree(&run, status)) != TPCOMM_OK) goto out;
     if ((status = run_iterations(&run)) != TPCOMM_OK) goto out;
     if (result->stopped) drop_unused_sizes(result);
     status = gather_counts(&run);

@@ -38,6 +38,7 @@ class Run(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
         self.marker = f"tpcomm-marker-{os.getpid()}-{time.monotonic_ns()}"
+        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in alive(self.marker)])
 
     def start(self, *arguments, **keywords):
         keywords = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **keywords}
@@ -196,7 +197,7 @@ class Run(unittest.TestCase):
 
     def test_first_failure_ends_the_rest(self):
         begin = time.monotonic()
-        code, _, err = self.python(3, f"marker = {self.marker!r}; time.sleep(0 if rank == '2' else 1000); sys.exit(5)")
+        code, _, err = self.python(3, f"marker = {self.marker!r}; time.sleep(0 if rank == '2' else 120); sys.exit(5)")
         self.assertEqual(code, 5)
         self.assertIn("rank 2", err)
         self.assertIn("stopping the other 2", err)
@@ -204,13 +205,13 @@ class Run(unittest.TestCase):
         self.assertEqual(alive(self.marker), [])
 
     def test_signal(self):
-        code, _, err = self.python(2, "os.kill(os.getpid(), signal.SIGSEGV) if rank == '1' else time.sleep(1000)")
+        code, _, err = self.python(2, "os.kill(os.getpid(), signal.SIGSEGV) if rank == '1' else time.sleep(120)")
         self.assertEqual(code, 128 + signal.SIGSEGV)
         self.assertRegex(err, r"rank 1 \(pid \d+\) was killed by signal 11 \(Segmentation fault\)")
 
     def test_term_first_then_kill(self):
         """A rank that wants to end well can; one that will not is killed."""
-        both = self.touch("'ready' + rank") + "time.sleep(1000)"
+        both = self.touch("'ready' + rank") + "time.sleep(120)"
         polite = "signal.signal(signal.SIGTERM, lambda *a: (print('goodbye'), sys.exit(0))); "
         deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         code, out, err = self.python(3, f"marker = {self.marker!r}\nif rank == '0': {polite}{both}\nif rank == '1': {deaf}{both}\n"
@@ -241,7 +242,7 @@ class Run(unittest.TestCase):
         self.assertIn("--timeout-s", out)
 
     def test_timeout(self):
-        code, _, err = self.python(2, f"marker = {self.marker!r}; time.sleep(1000 if rank == '1' else 0)", "--timeout-s", "1")
+        code, _, err = self.python(2, f"marker = {self.marker!r}; time.sleep(120 if rank == '1' else 0)", "--timeout-s", "1")
         self.assertEqual(code, 124)
         self.assertIn("still running after 1 s: rank 1; stopping", err)
         self.assertEqual(alive(self.marker), [])
@@ -255,14 +256,14 @@ class Run(unittest.TestCase):
                 path = os.path.join(self.folder, name)
                 if os.path.exists(path):
                     os.remove(path)
-            process = self.start("-n", "2", "--", sys.executable, "-c", RANK + caught + self.touch("'ready' + rank") + "time.sleep(1000)")
+            process = self.start("-n", "2", "--", sys.executable, "-c", RANK + caught + self.touch("'ready' + rank") + "time.sleep(120)")
             self.wait_for("ready0", "ready1")
             process.send_signal(number)
             out, _ = process.communicate(timeout=LIMIT)
             self.assertEqual((process.returncode, sorted(out.splitlines())), (0, [b"[0] caught", b"[1] caught"]))
 
     def test_signal_nobody_catches(self):
-        process = self.start("-n", "2", "--", "sleep", "1000")
+        process = self.start("-n", "2", "--", "sleep", "120")
         self.wait_until(lambda: len(self.children_of(process.pid, "sleep")) == 2, "ranks did not start")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT)
@@ -290,10 +291,10 @@ class Run(unittest.TestCase):
 
     def tree(self):
         """A rank with a child in its group, one in a session of its own, and one whose parent is gone; all carry the marker."""
-        sleeper = f"[{sys.executable!r}, '-c', 'import time; time.sleep(1000)', {self.marker!r}]"
+        sleeper = f"[{sys.executable!r}, '-c', 'import time; time.sleep(120)', {self.marker!r}]"
         return (RANK + "import subprocess; "
                 f"subprocess.Popen({sleeper}); subprocess.Popen({sleeper}, start_new_session=True); "
-                f"subprocess.run(['sh', '-c', 'setsid ' + {sys.executable!r} + ' -c \"import time; time.sleep(1000)\" ' + {self.marker!r} + ' &']); ")
+                f"subprocess.run(['sh', '-c', 'setsid ' + {sys.executable!r} + ' -c \"import time; time.sleep(120)\" ' + {self.marker!r} + ' &']); ")
 
     def test_what_ranks_leave_is_ended(self):
         code, _, err = self.run_ranks("-n", "2", "--", sys.executable, "-c", self.tree() + "print('done')")
@@ -308,14 +309,14 @@ class Run(unittest.TestCase):
 
     def test_launcher_killed(self):
         """SIGKILL of either of the launcher's processes leaves no rank."""
-        process = self.start("-n", "2", "--", sys.executable, "-c", self.tree() + self.touch("'ready' + rank") + "time.sleep(1000)")
+        process = self.start("-n", "2", "--", sys.executable, "-c", self.tree() + self.touch("'ready' + rank") + "time.sleep(120)")
         self.wait_for("ready0", "ready1")
         self.wait_until(lambda: len(alive(self.marker)) >= 8, "tree did not start")
         process.kill()
         self.wait_until(lambda: not alive(self.marker), "processes survived the launcher")
 
     def test_supervisor_killed(self):
-        process = self.start("-n", "2", "--", "sleep", "1000")
+        process = self.start("-n", "2", "--", "sleep", "120")
         self.wait_until(lambda: len(self.children_of(process.pid, "sleep")) == 2, "ranks did not start")
         ranks = self.children_of(process.pid, "sleep")
         supervisor = [pid for pid in self.children_of(process.pid, "tpcomm-bench") if pid != process.pid]
@@ -338,7 +339,7 @@ class Run(unittest.TestCase):
         self.assertEqual(sorted(sorted(ranks) for ranks in jobs.values()), [["0", "1"], ["0", "1"]])
         self.assertEqual(len(jobs), 2)
         code, _, _ = self.run_ranks("-n", "2", "--", BENCH, "run", "-n", "2", "--", sys.executable, "-c",
-                                    RANK + f"marker = {self.marker!r}; sys.exit(6) if rank == '1' else time.sleep(1000)")
+                                    RANK + f"marker = {self.marker!r}; sys.exit(6) if rank == '1' else time.sleep(120)")
         self.assertEqual(code, 6)
         self.assertEqual(alive(self.marker), [])
 
