@@ -34,3 +34,40 @@ function(tpc_sources)
     set_property(GLOBAL APPEND PROPERTY TPC_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
   endforeach()
 endfunction()
+
+# tpc_cuda_sources(FILE ...): add .cu files of the calling folder to the library.
+function(tpc_cuda_sources)
+  foreach(file IN LISTS ARGN)
+    set_property(GLOBAL APPEND PROPERTY TPC_CUDA_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
+  endforeach()
+endfunction()
+
+# Compile them by nvcc, once, for every library. CMake's own CUDA language would make every consumer link by nvcc; these objects
+# need nothing but the static CUDA runtime.
+set(TPCOMM_CUDA_ARCHITECTURES "80;90" CACHE STRING "Compute capabilities to build for; the last also as PTX, for newer devices")
+function(tpc_compile_cuda objects_p)
+  get_property(files GLOBAL PROPERTY TPC_CUDA_SOURCES)
+  set(flags -std=c++17 -O3 -fmad=false -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
+  foreach(arch IN LISTS TPCOMM_CUDA_ARCHITECTURES)
+    list(APPEND flags "-gencode=arch=compute_${arch},code=sm_${arch}")
+  endforeach()
+  list(GET TPCOMM_CUDA_ARCHITECTURES -1 newest)
+  list(APPEND flags "-gencode=arch=compute_${newest},code=compute_${newest}")
+  if(DEFINED ENV{CUDAHOSTCXX} AND NOT "$ENV{CUDAHOSTCXX}" STREQUAL "")
+    list(APPEND flags -ccbin "$ENV{CUDAHOSTCXX}")
+  endif()
+  set(objects "")
+  foreach(file IN LISTS files)
+    get_filename_component(name "${file}" NAME_WE)
+    get_filename_component(folder "${file}" DIRECTORY)
+    set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}.cu${CMAKE_C_OUTPUT_EXTENSION}")
+    file(GLOB headers CONFIGURE_DEPENDS "${folder}/*.cuh" "${folder}/*.h")
+    add_custom_command(
+      OUTPUT "${object}"
+      COMMAND "${TPCOMM_NVCC}" ${flags} "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/src" "-I${folder}" -c -o "${object}" "${file}"
+      DEPENDS "${file}" ${headers} "${PROJECT_SOURCE_DIR}/include/tpcomm.h"
+      COMMENT "Compiling ${name}.cu by nvcc" VERBATIM)
+    list(APPEND objects "${object}")
+  endforeach()
+  set(${objects_p} "${objects}" PARENT_SCOPE)
+endfunction()

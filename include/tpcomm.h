@@ -132,6 +132,7 @@ enum {
 typedef int32_t tpcomm_path_t;
 enum {
     TPCOMM_PATH_AUTO = 0,
+    TPCOMM_PATH_ONESHOT = 1,     /**< cuda: kernels push every input to all ranks, which reduce it themselves */
     TPCOMM_PATH_CPU_ONESHOT = 8, /**< cpu: every rank reads all inputs and reduces them itself */
     TPCOMM_PATH_CPU_TWOSHOT = 9, /**< cpu: every rank reduces its share, then all read all shares */
     TPCOMM_PATH_LOCAL = 10       /**< a group of one: a copy */
@@ -173,6 +174,8 @@ typedef struct {
     const char *tuning_file;          /**< tuning JSON, read by rank 0 alone; NULL: none */
     int32_t (*interrupted)(void *arg); /**< asked every 100 ms in host waits; non-zero ends the wait with ERR_INTERRUPTED; may be NULL */
     void *interrupted_arg;            /**< handed to interrupted */
+    int32_t device;                   /**< cuda: ordinal + 1 of this rank's device; 0: the calling thread's current one */
+    int32_t share_device;             /**< switch; on: several ranks may use one device. Their kernels then run beside each other */
 } tpcomm_config_t;
 
 /**
@@ -229,12 +232,15 @@ TPCOMM_API tpcomm_status_t tpcomm_init_exchange(int32_t rank, int32_t size, tpco
 /**
  * Make a world of n ranks that are threads of this process, as ncclCommInitAll. Each communicator is then used by one
  * thread of its own.
- * @param n       1 to TPCOMM_MAX_RANKS.
+ * @param n        1 to TPCOMM_MAX_RANKS.
+ * @param devices  cuda: n ordinals, one a rank; a device that stands twice asks for sharing. NULL: rank r uses device r, or
+ *                 config.device where that is given. Not looked at on the cpu device.
  * @param config  settings of all ranks, or NULL; not kept.
  * @param comms   out: n communicators in rank order; the caller destroys each.
  * Collective: one call makes all ranks. Blocks: up to init_timeout_ms. Threads: any. Fails: as tpcomm_init_env.
  */
-TPCOMM_API tpcomm_status_t tpcomm_init_local(int32_t n, const tpcomm_config_t *config, tpcomm_t **comms);
+TPCOMM_API tpcomm_status_t tpcomm_init_local(int32_t n, const int32_t *devices, const tpcomm_config_t *config,
+                                             tpcomm_t **comms);
 
 /* ---------------------------------------------------------------- ways out */
 
@@ -298,7 +304,8 @@ typedef struct {
 /**
  * Run one collective.
  * @param call    not kept.
- * @param stream  must be NULL on the cpu device, where the call returns when the result is there.
+ * @param stream  cpu device: must be NULL, and the call returns when the result is there. cuda device: the stream the call is
+ *                enqueued on; a graph being captured there takes it; NULL (the legacy stream) is refused where ranks share a device.
  * Collective: every rank of the group, in the same order. Blocks: cpu device: until the peers arrive, each wait at most
  * op_timeout_ms. Threads: one per communicator; a second gets BUSY at once.
  * Fails: INVALID_ARG, UNSUPPORTED, TOO_SMALL (a forced path cannot carry the size), BUSY, INVALID_STATE; MISMATCH, TIMEOUT,

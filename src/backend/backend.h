@@ -8,6 +8,7 @@
 #define TPC_BACKEND_H
 
 #include "base/status.h"
+#include "device/cuda.h"
 #include "health/flight.h"
 #include "health/signal.h"
 #include "peer_mem/workspace.h"
@@ -37,8 +38,13 @@ typedef struct {
 typedef struct {
     tpc_agreed_t agreed;
     int32_t rank;
-    const char *plane;          /**< in front of a call in texts: "" for the device's, "host " for host messages */
-    tpc_workspace_t *workspace; /**< workspace->data: the bytes the backend asked for */
+    const char *plane; /**< in front of a call in texts: "" for the device's, "host " for host messages */
+    /* Making a backend's state may be collective: every step is a vote of the team (tpc_team_gather). */
+    tpc_bootstrap_t *bootstrap;
+    const tpc_team_t *team;
+    const tpc_deadline_t *deadline;  /**< team and deadline: only while create runs */
+    const tpc_cuda_facts_t *devices; /**< of each rank; zero on the cpu device */
+    tpc_workspace_t *workspace;      /**< workspace->data: the bytes the backend asked for */
     const tpc_wait_t *wait;
     tpc_failure_t *failure;
 } tpc_backend_group_t;
@@ -62,6 +68,7 @@ typedef struct {
 
 typedef struct {
     const char *name;
+    tpcomm_device_kind_t device_kind;
     const tpcomm_path_t *paths; /**< those it has, 0 at the end */
     /** What its kernels are made for ("avx512"), for tpcomm_comm_info. */
     const char *(*kernels)(void);
@@ -73,6 +80,12 @@ typedef struct {
     void (*destroy)(void *state);
     /** Wake every rank that sleeps in a wait of this group. Any thread. */
     void (*wake)(void *state);
+    /** Make a failure that the backend alone has noticed the group's (failure.h). Any thread; cheap. */
+    void (*poll)(void *state);
+    /** The limit of each wait has changed, for whoever does not read it where the host does. */
+    tpcomm_status_t (*set_timeout)(void *state, uint32_t timeout_ms);
+    /** NULL if calls may be made on this stream, else why not (static text). */
+    const char *(*check_stream)(void *state, tpcomm_stream_t stream);
     /** Last call that a rank is known to have begun. Any thread. */
     uint64_t (*rank_seq)(void *state, int32_t rank);
     tpcomm_status_t (*run)(void *state, const tpc_request_t *request, tpc_outcome_t *outcome_p);

@@ -41,6 +41,7 @@
 /** X(public constant, name) */
 #define TPC_PATH_LIST(X)                                                                                               \
     X(TPCOMM_PATH_AUTO, "auto")                                                                                        \
+    X(TPCOMM_PATH_ONESHOT, "oneshot")                                                                                  \
     X(TPCOMM_PATH_CPU_ONESHOT, "cpu_oneshot")                                                                          \
     X(TPCOMM_PATH_CPU_TWOSHOT, "cpu_twoshot")                                                                          \
     X(TPCOMM_PATH_LOCAL, "local")

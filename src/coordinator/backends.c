@@ -3,6 +3,16 @@
 #include "coordinator/backends.h"
 
 #include "cpu_backend/cpu_backend.h"
+#if TPCOMM_HAVE_CUDA
+#include "custom_ar/custom_ar.h"
+#endif
 
-const tpc_backend_t *const tpc_backends[] = {&tpc_cpu_backend, NULL};
+const tpc_backend_t *const tpc_backends[] = {
+    &tpc_cpu_backend,
+#if TPCOMM_HAVE_CUDA
+    &tpc_custom_ar_backend,
+#endif
+    NULL,
+};
+
 const tpc_backend_t *const tpc_host_backend = &tpc_cpu_backend;

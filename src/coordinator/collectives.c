@@ -49,8 +49,8 @@ static extent_t extent_of(const tpcomm_t *comm, const tpcomm_call_t *call) {
 }
 
 static tpcomm_status_t check_buffers(const tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
-    if (stream != NULL)
-        return tpc_error(TPCOMM_ERR_INVALID_ARG, "stream is %p; on the cpu device it must be NULL", (void *)stream);
+    const char *why_not = comm->backend->check_stream(comm->device.state, stream);
+    if (why_not != NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "stream is %p: %s", (void *)stream, why_not);
     extent_t extent = extent_of(comm, call);
     if (extent.in == 0) return TPCOMM_OK;
     bool reads = call->coll != TPCOMM_BROADCAST || call->root == comm->rank;

@@ -51,34 +51,86 @@ static bool has_path(const tpc_backend_t *backend, tpcomm_path_t path) {
     return false;
 }
 
-/* Everything that is decided from what the ranks agreed on; the same verdict everywhere. */
-static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, const tpc_device_t **device_p) {
+/* Which kind of device, from what every rank can: the same verdict everywhere. */
+static tpcomm_status_t choose_kind(tpcomm_t *comm, tpcomm_device_kind_t asked, tpcomm_device_kind_t *kind_p) {
+    int32_t usable = 0, without = 0, with = 0;
+    for (int32_t r = 0; r < comm->size; r++) {
+        usable += comm->devices[r].usable != 0;
+        *(comm->devices[r].usable != 0 ? &with : &without) = r;
+    }
+    *kind_p = usable == 0 ? TPCOMM_DEVICE_CPU : TPCOMM_DEVICE_CUDA;
+    if (usable == comm->size || (asked == TPCOMM_DEVICE_AUTO && usable == 0)) return TPCOMM_OK;
+    if (asked == TPCOMM_DEVICE_CUDA)
+        return tpc_error(TPCOMM_ERR_UNSUPPORTED, "device cuda was asked for, but rank %d cannot: %s", without,
+                         comm->devices[without].reason);
+    return tpc_error(
+        TPCOMM_ERR_UNSUPPORTED,
+        "device auto: rank %d has %s (%s), but rank %d has no usable GPU: %s; set TPCOMM_DEVICE to cpu, or give every "
+        "rank a GPU",
+        with, comm->devices[with].name, comm->devices[with].bus_id, without, comm->devices[without].reason);
+}
+
+static tpcomm_status_t check_duplicates(const tpcomm_t *comm) {
+    if (comm->world->settings->share_device) return TPCOMM_OK;
+    for (int32_t r = 1; r < comm->size; r++)
+        for (int32_t s = 0; s < r; s++)
+            if (memcmp(comm->devices[r].uuid, comm->devices[s].uuid, sizeof comm->devices[r].uuid) == 0)
+                return tpc_error(
+                    TPCOMM_ERR_DUPLICATE_DEVICE,
+                    "ranks %d and %d are both on %s (%s): set the device of each rank (cudaSetDevice(local rank), or "
+                    "config.device), or ask for sharing (TPCOMM_SHARE_DEVICE=1, config.share_device)",
+                    s, r, comm->devices[r].name, comm->devices[r].bus_id);
+    return TPCOMM_OK;
+}
+
+static tpc_topology_t topology_of_gpus(const tpcomm_t *comm) {
+    for (int32_t r = 1; r < comm->size; r++)
+        if (memcmp(comm->devices[r].uuid, comm->devices[0].uuid, sizeof comm->devices[r].uuid) != 0)
+            return TPC_TOPOLOGY_MIXED;
+    return TPC_TOPOLOGY_SAME_GPU;
+}
+
+/* Everything that is decided from what the ranks agreed on and told each other; the same verdict everywhere. */
+static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, const tpc_deadline_t *deadline) {
     const tpc_settings_t *settings = comm->world->settings;
-    const tpc_bootstrap_t *bootstrap = comm->world->bootstrap;
+    tpc_bootstrap_t *bootstrap = comm->world->bootstrap;
+    tpcomm_device_kind_t kind = TPCOMM_DEVICE_CPU;
+    tpcomm_status_t status = TPCOMM_OK;
+    if (settings->device_kind != TPCOMM_DEVICE_CPU) {
+        tpc_cuda_facts_t mine;
+        tpc_cuda_probe(settings->config.device - 1, &mine);
+        status =
+            tpc_team_gather(bootstrap, team, "look at devices", TPCOMM_OK, &mine, sizeof mine, comm->devices, deadline);
+        if (status == TPCOMM_OK) status = choose_kind(comm, settings->device_kind, &kind);
+        if (status == TPCOMM_OK && kind == TPCOMM_DEVICE_CUDA) status = check_duplicates(comm);
+        if (status != TPCOMM_OK) return status;
+    }
     int32_t odd = 0;
-    tpcomm_status_t status = tpc_device_find(settings->device_kind, device_p);
-    if (status != TPCOMM_OK) return status;
     comm->agreed = (tpc_agreed_t){.size = comm->size,
-                                  .device_kind = (*device_p)->kind,
+                                  .device_kind = kind,
                                   .topology = tpc_topology_of_cpu_team(bootstrap, team, &odd),
                                   .deterministic = settings->deterministic,
                                   .forced_path = settings->forced_path,
                                   .workspace_bytes = settings->workspace_bytes};
     if (comm->agreed.topology == TPC_TOPOLOGY_MULTI_HOST)
         return tpc_error(TPCOMM_ERR_NO_TRANSPORT,
-                         "the cpu device carries data within one host, but rank 0 is on host '%s' and rank %d on '%s'",
+                         "this version carries data within one host, but rank 0 is on host '%s' and rank %d on '%s'",
                          tpc_bootstrap_member(bootstrap, team->ranks[0])->host_id, odd,
                          tpc_bootstrap_member(bootstrap, team->ranks[odd])->host_id);
-    comm->backend = tpc_backends[0];
+    if (kind == TPCOMM_DEVICE_CUDA) comm->agreed.topology = topology_of_gpus(comm);
+    for (const tpc_backend_t *const *backend = tpc_backends; *backend != NULL; backend++)
+        if ((*backend)->device_kind == kind) comm->backend = comm->backends[0] = *backend;
     if (settings->forced_path != 0 && !has_path(comm->backend, settings->forced_path))
-        return tpc_error(TPCOMM_ERR_CONFIG, "TPCOMM_PATH or config.path asks for %s, which this group does not have",
-                         tpcomm_path_name(settings->forced_path));
+        return tpc_error(TPCOMM_ERR_CONFIG,
+                         "TPCOMM_PATH or config.path asks for %s, which a group on the %s backend does not have",
+                         tpcomm_path_name(settings->forced_path), comm->backend->name);
     return TPCOMM_OK;
 }
 
 /* The leader reads the tuning file, if any, and hands its rows to all. */
-static tpcomm_status_t share_table(tpcomm_t *comm, const tpc_team_t *team, const char *device, tpc_table_t *table,
+static tpcomm_status_t share_table(tpcomm_t *comm, const tpc_team_t *team, tpc_table_t *table,
                                    const tpc_deadline_t *deadline) {
+    const char *device = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA ? comm->devices[0].name : "cpu";
     tpc_table_builtin(table);
     if (comm->world->settings->tuning_file[0] == '\0') return TPCOMM_OK;
     tpcomm_status_t status = TPCOMM_OK;
@@ -145,9 +197,13 @@ static void set_up_health(tpcomm_t *comm) {
     comm->host.wait.timeout_ms = &comm->host.timeout_ms;
 }
 
-static tpcomm_status_t make_planes(tpcomm_t *comm) {
+static tpcomm_status_t make_planes(tpcomm_t *comm, const tpc_team_t *team, const tpc_deadline_t *deadline) {
     tpc_backend_group_t group = {.agreed = comm->agreed,
                                  .rank = comm->rank,
+                                 .bootstrap = comm->world->bootstrap,
+                                 .team = team,
+                                 .deadline = deadline,
+                                 .devices = comm->devices,
                                  .plane = "",
                                  .workspace = &comm->device.area,
                                  .wait = &comm->device.wait,
@@ -162,10 +218,11 @@ static tpcomm_status_t make_planes(tpcomm_t *comm) {
     return tpc_host_backend->create(&group, &comm->host.state);
 }
 
-static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_table_t *table, bool is_world) {
-    tpcomm_status_t status = make_planes(comm);
+static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_team_t *team, const tpc_table_t *table, bool is_world,
+                                  const tpc_deadline_t *deadline) {
+    tpcomm_status_t status = make_planes(comm, team, deadline);
     if (status == TPCOMM_OK) tpc_world_enlist(comm->world, comm);
-    if (status == TPCOMM_OK) status = tpc_dispatch_new(&comm->agreed, table, tpc_backends, &comm->dispatch);
+    if (status == TPCOMM_OK) status = tpc_dispatch_new(&comm->agreed, table, comm->backends, &comm->dispatch);
     if (status == TPCOMM_OK) status = tpc_hook("watch", comm->rank);
     if (status == TPCOMM_OK && is_world) status = tpc_world_watch(comm->world);
     return status;
@@ -173,7 +230,6 @@ static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_table_t *table, bool
 
 tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan, const tpc_deadline_t *deadline,
                                 tpcomm_t **comm_p) {
-    const tpc_device_t *device = NULL;
     size_t device_bytes = 0, host_bytes = 0;
     tpc_table_t *table = malloc(sizeof *table);
     tpcomm_t *comm = calloc(1, sizeof *comm);
@@ -194,17 +250,17 @@ tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan
 
     tpcomm_status_t status = TPCOMM_OK;
     if (plan->is_world) status = tpc_settings_agree(world->settings, world->bootstrap, &team, deadline);
-    if (status == TPCOMM_OK) status = decide_facts(comm, &team, &device);
-    if (status == TPCOMM_OK) status = share_table(comm, &team, device->name, table, deadline);
+    if (status == TPCOMM_OK) status = decide_facts(comm, &team, deadline);
+    if (status == TPCOMM_OK) status = share_table(comm, &team, table, deadline);
     if (status == TPCOMM_OK) status = plan_workspace(comm, &device_bytes, &host_bytes);
     if (status == TPCOMM_OK)
-        status = tpc_workspace_open(world->bootstrap, &team, device, plan->id, device_bytes + host_bytes, deadline,
-                                    &comm->workspace);
+        status = tpc_workspace_open(world->bootstrap, &team, &tpc_cpu_device, plan->id, device_bytes + host_bytes,
+                                    deadline, &comm->workspace);
     if (status == TPCOMM_OK) {
         comm->device.area = comm->host.area = comm->workspace;
         comm->host.area.data += device_bytes;
         set_up_health(comm);
-        status = vote_ready(comm, &team, table, make_parts(comm, table, plan->is_world), deadline);
+        status = vote_ready(comm, &team, table, make_parts(comm, &team, table, plan->is_world, deadline), deadline);
     }
     if (status != TPCOMM_OK) {
         tpc_comm_free(comm);

@@ -38,7 +38,9 @@ struct tpcomm {
     int32_t ranks[TPCOMM_MAX_RANKS]; /**< world rank of each member */
     tpc_workspace_t workspace;
     tpc_failure_t failure;
-    const tpc_backend_t *backend;
+    tpc_cuda_facts_t devices[TPCOMM_MAX_RANKS]; /**< of each member; zero on the cpu device */
+    const tpc_backend_t *backend;               /**< the one of the group's device */
+    const tpc_backend_t *backends[2];           /**< it alone, as dispatch wants it */
     tpc_plane_t device, host;
     tpc_dispatch_t *dispatch;
     char tuning_origin[256];

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "coordinator/abi.h"
 #include "coordinator/comm.h"
 
 /* What a way in knows before it meets. */
@@ -124,7 +125,7 @@ typedef struct {
     pthread_t thread;
     tpc_thread_world_t *world;
     int32_t rank;
-    const tpcomm_config_t *config;
+    tpcomm_config_t config;
     tpcomm_t *comm;
     tpcomm_status_t status;
     char text[TPC_ERROR_BYTES];
@@ -134,7 +135,7 @@ static void *join_local(void *arg) {
     local_rank_t *local = arg;
     start_t start;
     tpc_bootstrap_t *bootstrap = NULL;
-    local->status = begin(local->config, &local->comm, &start);
+    local->status = begin(&local->config, &local->comm, &start);
     if (local->status == TPCOMM_OK) {
         local->status =
             tpc_bootstrap_meet_threads(local->world, local->rank, &start.settings->env, &start.deadline, &bootstrap);
@@ -163,10 +164,25 @@ static tpcomm_status_t join_all(local_rank_t *locals, int32_t n) {
     return TPCOMM_OK;
 }
 
-tpcomm_status_t tpcomm_init_local(int32_t n, const tpcomm_config_t *config, tpcomm_t **comms) {
+/* What rank r's thread is given: the caller's config with its own device. */
+static void give_device(const int32_t *devices, int32_t n, int32_t r, tpcomm_config_t *config) {
+    if (devices == NULL) {
+        if (config->device == 0) config->device = r + 1;
+        return;
+    }
+    config->device = devices[r] + 1;
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = 0; j < i; j++)
+            if (devices[i] == devices[j] && config->share_device == TPCOMM_DEFAULT) config->share_device = TPCOMM_ON;
+}
+
+tpcomm_status_t tpcomm_init_local(int32_t n, const int32_t *devices, const tpcomm_config_t *config, tpcomm_t **comms) {
     if (comms == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comms is NULL");
+    tpcomm_config_t known = {.struct_size = sizeof known};
     tpcomm_status_t status = check_rank(0, n);
+    if (status == TPCOMM_OK && config != NULL) status = tpc_struct_in("tpcomm_config", config, &known, sizeof known);
     if (status != TPCOMM_OK) return status;
+    known.struct_size = sizeof known;
     for (int32_t r = 0; r < n; r++) comms[r] = NULL;
     tpc_thread_world_t *world = NULL;
     local_rank_t *locals = calloc((size_t)n, sizeof *locals);
@@ -176,7 +192,8 @@ tpcomm_status_t tpcomm_init_local(int32_t n, const tpcomm_config_t *config, tpco
         for (int32_t r = 0; r < n; r++) {
             locals[r].world = world;
             locals[r].rank = r;
-            locals[r].config = config;
+            locals[r].config = known;
+            give_device(devices, n, r, &locals[r].config);
         }
         status = join_all(locals, n);
     }

@@ -28,6 +28,7 @@ tpcomm_status_t tpc_comm_check(const tpcomm_t *comm) {
                          comm->name);
     if (atomic_load_explicit(&comm->finalized, memory_order_relaxed) != 0)
         return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s' is finalized", comm->name);
+    comm->backend->poll(comm->device.state);
     if (tpc_failure_status(&comm->failure) != TPCOMM_OK) return tpc_comm_failed(comm);
     return TPCOMM_OK;
 }
@@ -48,8 +49,10 @@ tpcomm_status_t tpcomm_finalize(tpcomm_t *comm) {
     tpcomm_status_t status = tpc_comm_check(comm);
     if (status == TPCOMM_OK) status = tpc_comm_enter(comm, &comm->device);
     if (status != TPCOMM_OK) return status;
+    /* On a GPU there is no stream to say it on, and what is enqueued is awaited by destroy. */
     tpcomm_call_t barrier = {.struct_size = sizeof barrier, .coll = TPCOMM_BARRIER};
-    status = tpc_comm_run(comm, &barrier, NULL);
+    bool on_host = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA;
+    status = on_host ? tpcomm_host_barrier(comm, 0) : tpc_comm_run(comm, &barrier, NULL);
     if (status == TPCOMM_OK) {
         atomic_store(&comm->failure.slots[comm->rank].left, 1);
         atomic_store(&comm->finalized, 1);
@@ -97,6 +100,7 @@ tpcomm_status_t tpcomm_abort(tpcomm_t *comm, const char *reason) {
 
 tpcomm_status_t tpcomm_async_status(const tpcomm_t *comm, tpcomm_error_t *error) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    comm->backend->poll(comm->device.state);
     if (error == NULL) return tpc_failure_status(&comm->failure);
     tpcomm_error_t known = {.rank = -1};
     tpc_failure_place_t place;
@@ -115,5 +119,5 @@ tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeout_ms) {
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "timeout_ms is %u; allowed are %llu to %llu", timeout_ms,
                          (unsigned long long)row->minimum, (unsigned long long)row->maximum);
     atomic_store(&comm->workspace.header->op_timeout_ms, timeout_ms);
-    return TPCOMM_OK;
+    return comm->backend->set_timeout(comm->device.state, timeout_ms);
 }

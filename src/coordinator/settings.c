@@ -18,6 +18,7 @@ enum {
     ITEM_VERSION,
     ITEM_PATHS,
     ITEM_DEVICE,
+    ITEM_SHARE_DEVICE,
     ITEM_WORKSPACE_BYTES,
     ITEM_PATH,
     ITEM_DETERMINISTIC,
@@ -34,6 +35,7 @@ static const struct {
     [ITEM_VERSION] = {"library version", TPC_ENV_COUNT},
     [ITEM_PATHS] = {"paths of the library", TPC_ENV_COUNT},
     [ITEM_DEVICE] = {"TPCOMM_DEVICE (config.device_kind)", TPC_ENV_DEVICE},
+    [ITEM_SHARE_DEVICE] = {"TPCOMM_SHARE_DEVICE (config.share_device)", TPC_ENV_SHARE_DEVICE},
     [ITEM_WORKSPACE_BYTES] = {"TPCOMM_WORKSPACE_BYTES (config.workspace_bytes)", TPC_ENV_WORKSPACE_BYTES},
     [ITEM_PATH] = {"TPCOMM_PATH (config.path)", TPC_ENV_PATH},
     [ITEM_DETERMINISTIC] = {"TPCOMM_DETERMINISTIC (config.deterministic)", TPC_ENV_DETERMINISTIC},
@@ -42,10 +44,18 @@ static const struct {
     [ITEM_OP_TIMEOUT_MS] = {"TPCOMM_OP_TIMEOUT_MS (config.op_timeout_ms)", TPC_ENV_OP_TIMEOUT_MS},
 };
 
+static tpcomm_status_t switch_text(const char *field, int32_t value, char *text, size_t bytes) {
+    static const char *const names[] = {"", "1", "0"};
+    if (value < 0 || value > TPCOMM_OFF)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "config.%s is %d; allowed are 0 (default), 1 (on), 2 (off)", field,
+                         value);
+    snprintf(text, bytes, "%s", names[value]);
+    return TPCOMM_OK;
+}
+
 /* A config field as the text that its variable would have; "" where the field is the default. Fails: INVALID_ARG. */
 static tpcomm_status_t config_text(const tpcomm_config_t *config, int item, char *text, size_t bytes) {
     static const char *const device_names[] = {"", "cuda", "cpu"};
-    static const char *const switch_names[] = {"", "1", "0"};
     text[0] = '\0';
     switch (item) {
     case ITEM_DEVICE:
@@ -55,12 +65,9 @@ static tpcomm_status_t config_text(const tpcomm_config_t *config, int item, char
         snprintf(text, bytes, "%s", device_names[config->device_kind]);
         break;
     case ITEM_DETERMINISTIC:
-        if (config->deterministic < 0 || config->deterministic > TPCOMM_OFF)
-            return tpc_error(TPCOMM_ERR_INVALID_ARG,
-                             "config.deterministic is %d; allowed are 0 (default), 1 (on), 2 (off)",
-                             config->deterministic);
-        snprintf(text, bytes, "%s", switch_names[config->deterministic]);
-        break;
+        return switch_text("deterministic", config->deterministic, text, bytes);
+    case ITEM_SHARE_DEVICE:
+        return switch_text("share_device", config->share_device, text, bytes);
     case ITEM_PATH:
         if (config->path == TPCOMM_PATH_AUTO) break;
         if (tpcomm_path_name(config->path)[0] == '?')
@@ -140,6 +147,7 @@ static void take_items(tpc_settings_t *settings, const tpc_agree_item_t *items) 
     }
     /* The words of the table stand in the order of the constants: auto, cuda, cpu. */
     settings->device_kind = (tpcomm_device_kind_t)value[ITEM_DEVICE].u64;
+    settings->share_device = value[ITEM_SHARE_DEVICE].u64 != 0;
     settings->deterministic = value[ITEM_DETERMINISTIC].u64 != 0;
     if (!tpc_path_parse(items[ITEM_PATH].value, &settings->forced_path)) settings->forced_path = TPCOMM_PATH_AUTO;
     settings->init_timeout_ms = (uint32_t)value[ITEM_INIT_TIMEOUT_MS].u64;
@@ -171,7 +179,7 @@ tpcomm_status_t tpc_settings_read(const tpcomm_config_t *config, tpc_settings_t 
         status = tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
         goto fail;
     }
-    if (config != NULL) status = tpc_struct_in("config", config, &settings->config, sizeof settings->config);
+    if (config != NULL) status = tpc_struct_in("tpcomm_config", config, &settings->config, sizeof settings->config);
     if (status == TPCOMM_OK) status = read_env(settings);
     if (status != TPCOMM_OK) goto fail;
     for (int i = 0; i < ITEM_COUNT; i++) {

@@ -13,7 +13,7 @@ typedef struct {
     char text[1024];        /**< its text */
     /* In force, equal on all ranks after tpc_settings_agree; before that this rank's own. */
     tpcomm_device_kind_t device_kind;
-    bool deterministic;
+    bool deterministic, share_device;
     tpcomm_path_t forced_path;
     uint32_t init_timeout_ms, op_timeout_ms;
     uint64_t workspace_bytes;

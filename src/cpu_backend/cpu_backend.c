@@ -380,10 +380,25 @@ static void destroy(void *state) {
     free(state);
 }
 
+static void poll(void *state) {
+    (void)state; /* whoever fails here sets the group's word himself */
+}
+
+static tpcomm_status_t set_timeout(void *state, uint32_t timeout_ms) {
+    (void)state, (void)timeout_ms; /* waits read it where the host does */
+    return TPCOMM_OK;
+}
+
+static const char *check_stream(void *state, tpcomm_stream_t stream) {
+    (void)state;
+    return stream == NULL ? NULL : "on the cpu device it must be NULL";
+}
+
 static const tpcomm_path_t paths[] = {TPCOMM_PATH_CPU_ONESHOT, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_PATH_LOCAL, 0};
 
 const tpc_backend_t tpc_cpu_backend = {
     .name = "cpu",
+    .device_kind = TPCOMM_DEVICE_CPU,
     .paths = paths,
     .kernels = tpc_reduce_isa,
     .why_not = why_not,
@@ -391,6 +406,9 @@ const tpc_backend_t tpc_cpu_backend = {
     .create = create,
     .destroy = destroy,
     .wake = wake,
+    .poll = poll,
+    .set_timeout = set_timeout,
+    .check_stream = check_stream,
     .rank_seq = rank_seq,
     .run = run,
 };

@@ -23,8 +23,4 @@ typedef struct {
 
 extern const tpc_device_t tpc_cpu_device;
 
-/** The device of a kind (auto: the best that works here). Fails: UNSUPPORTED, saying why this build or machine has
- * none. */
-tpcomm_status_t tpc_device_find(tpcomm_device_kind_t kind, const tpc_device_t **device_p);
-
 #endif

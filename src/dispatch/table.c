@@ -8,28 +8,55 @@
 #include "base/json.h"
 #include "dispatch/dispatch.h"
 
-/* X(collective, ranks, bytes_min, bytes_max, path, source, base_ns, per_mib_ns), cpu device, any dtype. */
+/* X(collective, topology, ranks, bytes_min, bytes_max, path, source, base_ns, per_mib_ns), any dtype. */
 #define BUILTIN_LIST(X)                                                                                                \
-    X(TPCOMM_ALL_REDUCE, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)                      \
-    X(TPCOMM_ALL_REDUCE, 2, 0, 65536, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 200000)                   \
-    X(TPCOMM_ALL_REDUCE, 2, 65537, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_SOURCE_ESTIMATED, 1000, 200000)         \
-    X(TPCOMM_ALL_REDUCE, 4, 0, 16384, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 1000, 400000)                  \
-    X(TPCOMM_ALL_REDUCE, 4, 16385, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_SOURCE_ESTIMATED, 2000, 300000)         \
-    X(TPCOMM_ALL_REDUCE, 8, 0, 8192, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 2000, 800000)                   \
-    X(TPCOMM_ALL_REDUCE, 8, 8193, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_SOURCE_ESTIMATED, 4000, 400000)          \
-    X(TPCOMM_BROADCAST, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)                       \
-    X(TPCOMM_BROADCAST, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 200000)               \
-    X(TPCOMM_ALL_GATHER, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)                      \
-    X(TPCOMM_ALL_GATHER, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 200000)              \
-    X(TPCOMM_REDUCE_SCATTER, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)                  \
-    X(TPCOMM_REDUCE_SCATTER, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 200000)          \
-    X(TPCOMM_BARRIER, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 0)                              \
-    X(TPCOMM_BARRIER, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 0)
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)    \
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 2, 0, 65536, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 200000) \
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 2, 65537, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_SOURCE_ESTIMATED,     \
+      1000, 200000)                                                                                                    \
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 4, 0, 16384, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 1000,        \
+      400000)                                                                                                          \
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 4, 16385, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_SOURCE_ESTIMATED,     \
+      2000, 300000)                                                                                                    \
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 8, 0, 8192, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 2000, 800000) \
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 8, 8193, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_SOURCE_ESTIMATED,      \
+      4000, 400000)                                                                                                    \
+    X(TPCOMM_BROADCAST, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)     \
+    X(TPCOMM_BROADCAST, TPC_TOPOLOGY_CPU, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500,     \
+      200000)                                                                                                          \
+    X(TPCOMM_ALL_GATHER, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)    \
+    X(TPCOMM_ALL_GATHER, TPC_TOPOLOGY_CPU, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500,    \
+      200000)                                                                                                          \
+    X(TPCOMM_REDUCE_SCATTER, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0,        \
+      100000)                                                                                                          \
+    X(TPCOMM_REDUCE_SCATTER, TPC_TOPOLOGY_CPU, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED,     \
+      500, 200000)                                                                                                     \
+    X(TPCOMM_BARRIER, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 0)            \
+    X(TPCOMM_BARRIER, TPC_TOPOLOGY_CPU, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 0)    \
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_SAME_GPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)   \
+    X(TPCOMM_BROADCAST, TPC_TOPOLOGY_SAME_GPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)    \
+    X(TPCOMM_ALL_GATHER, TPC_TOPOLOGY_SAME_GPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)   \
+    X(TPCOMM_BARRIER, TPC_TOPOLOGY_SAME_GPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)      \
+    X(TPCOMM_REDUCE_SCATTER, TPC_TOPOLOGY_SAME_GPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1,  \
+      0)                                                                                                               \
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_SAME_GPU, 2, 0, UINT64_MAX, TPCOMM_PATH_ONESHOT, TPCOMM_SOURCE_ESTIMATED, -1, 0) \
+    X(TPCOMM_BROADCAST, TPC_TOPOLOGY_SAME_GPU, 2, 0, UINT64_MAX, TPCOMM_PATH_ONESHOT, TPCOMM_SOURCE_ESTIMATED, -1, 0)  \
+    X(TPCOMM_ALL_GATHER, TPC_TOPOLOGY_SAME_GPU, 2, 0, UINT64_MAX, TPCOMM_PATH_ONESHOT, TPCOMM_SOURCE_ESTIMATED, -1, 0) \
+    X(TPCOMM_BARRIER, TPC_TOPOLOGY_SAME_GPU, 2, 0, UINT64_MAX, TPCOMM_PATH_ONESHOT, TPCOMM_SOURCE_ESTIMATED, -1, 0)    \
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_MIXED, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)      \
+    X(TPCOMM_BROADCAST, TPC_TOPOLOGY_MIXED, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)       \
+    X(TPCOMM_ALL_GATHER, TPC_TOPOLOGY_MIXED, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)      \
+    X(TPCOMM_BARRIER, TPC_TOPOLOGY_MIXED, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)         \
+    X(TPCOMM_REDUCE_SCATTER, TPC_TOPOLOGY_MIXED, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)  \
+    X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_MIXED, 2, 0, UINT64_MAX, TPCOMM_PATH_ONESHOT, TPCOMM_SOURCE_ESTIMATED, -1, 0)    \
+    X(TPCOMM_BROADCAST, TPC_TOPOLOGY_MIXED, 2, 0, UINT64_MAX, TPCOMM_PATH_ONESHOT, TPCOMM_SOURCE_ESTIMATED, -1, 0)     \
+    X(TPCOMM_ALL_GATHER, TPC_TOPOLOGY_MIXED, 2, 0, UINT64_MAX, TPCOMM_PATH_ONESHOT, TPCOMM_SOURCE_ESTIMATED, -1, 0)    \
+    X(TPCOMM_BARRIER, TPC_TOPOLOGY_MIXED, 2, 0, UINT64_MAX, TPCOMM_PATH_ONESHOT, TPCOMM_SOURCE_ESTIMATED, -1, 0)
 
 static const tpc_row_t builtin[] = {
-#define ROW(COLL, RANKS, MIN, MAX, PATH, SOURCE, BASE, PER_MIB)                                                        \
+#define ROW(COLL, TOPOLOGY, RANKS, MIN, MAX, PATH, SOURCE, BASE, PER_MIB)                                              \
     {.coll = COLL,                                                                                                     \
-     .topology = TPC_TOPOLOGY_CPU,                                                                                     \
+     .topology = TOPOLOGY,                                                                                             \
      .size = RANKS,                                                                                                    \
      .path = PATH,                                                                                                     \
      .source = SOURCE,                                                                                                 \
@@ -103,8 +130,8 @@ static tpcomm_status_t read_row(tpc_json_value_t row, tpc_row_t *row_p) {
     tpc_row_t read = {.bytes_max = UINT64_MAX, .source = TPCOMM_SOURCE_ESTIMATED};
     tpc_topology_t topology = TPC_TOPOLOGY_CPU;
     READ_NAME(row, "coll", tpc_coll_parse, &read.coll, "all_reduce, broadcast, all_gather, reduce_scatter, barrier");
-    READ_NAME(row, "topology", tpc_topology_parse, &topology, "cpu, multi_host");
-    READ_NAME(row, "path", tpc_path_parse, &read.path, "cpu_oneshot, cpu_twoshot, local");
+    READ_NAME(row, "topology", tpc_topology_parse, &topology, "cpu, same_gpu, mixed, multi_host");
+    READ_NAME(row, "path", tpc_path_parse, &read.path, "oneshot, cpu_oneshot, cpu_twoshot, local");
     if (read.path == TPCOMM_PATH_AUTO) return tpc_json_fail(tpc_json_get(row, "path"), "a row must name a path");
     if (present(row, "dtype")) READ_NAME(row, "dtype", parse_dtype_or_any, &read.dtype, "any and the dtypes' names");
     if (present(row, "source")) READ_NAME(row, "source", parse_source, &read.source, "measured, estimated");

@@ -8,6 +8,8 @@
 /** Topology classes; the strings stand in tuning files and tpcomm_comm_info. */
 #define TPC_TOPOLOGY_LIST(X)                                                                                           \
     X(TPC_TOPOLOGY_CPU, "cpu")                                                                                         \
+    X(TPC_TOPOLOGY_SAME_GPU, "same_gpu")                                                                               \
+    X(TPC_TOPOLOGY_MIXED, "mixed")                                                                                     \
     X(TPC_TOPOLOGY_MULTI_HOST, "multi_host")
 
 typedef enum {

@@ -13,7 +13,10 @@ const char *ranks_kind_name(int kind) {
 }
 
 tpcomm_config_t ranks_config(void) {
-    return (tpcomm_config_t){.struct_size = sizeof(tpcomm_config_t), .init_timeout_ms = 60000, .op_timeout_ms = 60000};
+    return (tpcomm_config_t){.struct_size = sizeof(tpcomm_config_t),
+                             .device_kind = TPCOMM_DEVICE_CPU,
+                             .init_timeout_ms = 60000,
+                             .op_timeout_ms = 60000};
 }
 
 static void run_rank(rank_t *rank, rank_fn fn) {
@@ -38,7 +41,7 @@ static void *thread_main(void *arg) {
 static void run_threads(int32_t size, const tpcomm_config_t *config, rank_fn fn, void *arg) {
     tpcomm_t *comms[TPCOMM_MAX_RANKS];
     thread_t threads[TPCOMM_MAX_RANKS];
-    CHECK_OK(tpcomm_init_local(size, config, comms));
+    CHECK_OK(tpcomm_init_local(size, NULL, config, comms));
     for (int32_t r = 0; r < size; r++) {
         threads[r] = (thread_t){.rank = {.comm = comms[r], .rank = r, .size = size, .arg = arg}, .fn = fn};
         CHECK_EQ(pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]), 0);

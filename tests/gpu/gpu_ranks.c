@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/gpu_ranks.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+void gpu_need(void) {
+    /* Ranks that share a GPU: a queue for each stream, and no kernel loaded while another waits (docs/gpu.md). */
+    CHECK_EQ(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1), 0);
+    CHECK_EQ(setenv("CUDA_MODULE_LOADING", "EAGER", 1), 0);
+    /* Asked in a child: a process that has started CUDA cannot fork ranks. */
+    if (gpu_count() == 0) SKIP("no GPU that CUDA can use on this machine");
+}
+
+static void count_in_child(int32_t rank, int32_t size, void *arg) {
+    (void)rank, (void)size;
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+    FILE *file = fopen(arg, "we");
+    CHECK(file != NULL);
+    fprintf(file, "%d", count);
+    CHECK_EQ(fclose(file), 0);
+}
+
+int gpu_count(void) {
+    char path[] = "/tmp/tpcomm-gpu-count-XXXXXX";
+    int fd = mkstemp(path), count = 0;
+    CHECK(fd >= 0);
+    ranks_fork(1, count_in_child, path);
+    char text[16] = {0};
+    CHECK(read(fd, text, sizeof text - 1) > 0);
+    count = atoi(text);
+    close(fd);
+    unlink(path);
+    return count;
+}
+
+tpcomm_config_t gpu_config(void) {
+    return (tpcomm_config_t){.struct_size = sizeof(tpcomm_config_t),
+                             .device_kind = TPCOMM_DEVICE_CUDA,
+                             .init_timeout_ms = 60000,
+                             .op_timeout_ms = 20000,
+                             .share_device = TPCOMM_ON};
+}
+
+static void set_up(gpu_rank_t *rank, int device) {
+    CUDA_OK(cudaSetDevice(device));
+    CUDA_OK(cudaStreamCreateWithFlags(&rank->stream, cudaStreamNonBlocking));
+    CUDA_OK(cudaMalloc((void **)&rank->in, rank->room + 256));
+    CUDA_OK(cudaMalloc((void **)&rank->out, rank->room + 256));
+}
+
+static void tear_down(gpu_rank_t *rank) {
+    if (tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK) {
+        CUDA_OK(cudaStreamSynchronize(rank->stream));
+        CHECK_OK(tpcomm_finalize(rank->comm));
+    }
+    CHECK_OK(tpcomm_destroy(rank->comm));
+}
+
+typedef struct {
+    pthread_t thread;
+    gpu_rank_t rank;
+    gpu_fn fn;
+    int device;
+    pthread_barrier_t *together;
+} thread_t;
+
+static void *thread_main(void *arg) {
+    thread_t *thread = arg;
+    set_up(&thread->rank, thread->device);
+    pthread_barrier_wait(thread->together); /* no allocation while a peer's kernel may wait */
+    thread->fn(&thread->rank);
+    tear_down(&thread->rank);
+    pthread_barrier_wait(thread->together);
+    CUDA_OK(cudaFree(thread->rank.in));
+    CUDA_OK(cudaFree(thread->rank.out));
+    CUDA_OK(cudaStreamDestroy(thread->rank.stream));
+    return NULL;
+}
+
+static void run_threads(int32_t size, bool one_each, const tpcomm_config_t *config, size_t room, gpu_fn fn, void *arg) {
+    tpcomm_t *comms[TPCOMM_MAX_RANKS];
+    thread_t threads[TPCOMM_MAX_RANKS];
+    int32_t devices[TPCOMM_MAX_RANKS];
+    pthread_barrier_t together;
+    CHECK_EQ(pthread_barrier_init(&together, NULL, (unsigned)size), 0);
+    for (int32_t r = 0; r < size; r++) devices[r] = one_each ? r : 0;
+    CHECK_OK(tpcomm_init_local(size, devices, config, comms));
+    for (int32_t r = 0; r < size; r++) {
+        threads[r] = (thread_t){.rank = {.comm = comms[r], .rank = r, .size = size, .room = room, .arg = arg},
+                                .fn = fn,
+                                .device = devices[r],
+                                .together = &together};
+        CHECK_EQ(pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]), 0);
+    }
+    for (int32_t r = 0; r < size; r++) CHECK_EQ(pthread_join(threads[r].thread, NULL), 0);
+    pthread_barrier_destroy(&together);
+}
+
+typedef struct {
+    bool one_each;
+    const tpcomm_config_t *config;
+    size_t room;
+    gpu_fn fn;
+    void *arg;
+} process_t;
+
+static void process_main(int32_t r, int32_t size, void *arg) {
+    const process_t *process = arg;
+    gpu_rank_t rank = {.rank = r, .size = size, .room = process->room, .arg = process->arg};
+    tpcomm_config_t config = *process->config;
+    config.device = (process->one_each ? r : 0) + 1;
+    set_up(&rank, config.device - 1);
+    CHECK_OK(tpcomm_init_env(&config, &rank.comm));
+    process->fn(&rank);
+    tear_down(&rank);
+}
+
+typedef struct {
+    int32_t size;
+    process_t process;
+} threads_t;
+
+static void threads_main(int32_t r, int32_t one, void *arg) {
+    const threads_t *threads = arg;
+    const process_t *process = &threads->process;
+    (void)r, (void)one;
+    run_threads(threads->size, process->one_each, process->config, process->room, process->fn, process->arg);
+}
+
+void gpu_run(int kind, int32_t size, bool one_each, const tpcomm_config_t *config, size_t room, gpu_fn fn, void *arg) {
+    if (kind == RANKS_THREADS) {
+        threads_t threads = {size, {one_each, config, room, fn, arg}};
+        ranks_fork(1, threads_main, &threads); /* in a child: this process stays free of CUDA, and can fork again */
+        return;
+    }
+    process_t process = {one_each, config, room, fn, arg};
+    ranks_fork(size, process_main, &process);
+}
