@@ -448,6 +448,15 @@ const tpc_frame_t *tpc_link_peek(tpc_links_t *links, int32_t rank, uint64_t chan
     return frame;
 }
 
+bool tpc_link_withdrawn(tpc_links_t *links, int32_t rank, uint64_t channel) {
+    bool found = false;
+    pthread_mutex_lock(&links->boxes->mutex);
+    for (tpc_mail_t *mail = links->boxes->box[rank].in_first; mail; mail = mail->next)
+        found |= mail->frame->head.kind == TPC_FRAME_WITHDRAW && mail->frame->head.channel == channel;
+    pthread_mutex_unlock(&links->boxes->mutex);
+    return found;
+}
+
 void tpc_link_owe(tpc_links_t *links, int32_t rank, uint64_t channel) {
     pthread_mutex_lock(&links->boxes->mutex);
     box_owe(&links->boxes->box[rank], channel);

@@ -130,6 +130,8 @@ bool tpc_link_sent(tpc_links_t *links, int32_t rank);
 bool tpc_link_take(tpc_links_t *links, int32_t rank, uint64_t channel, tpc_mail_t *mail_p);
 /** The first frame of a channel from rank, left where it is; NULL if none. Valid while nobody takes it. */
 const tpc_frame_t *tpc_link_peek(tpc_links_t *links, int32_t rank, uint64_t channel);
+/** Whether rank has stopped waiting for the verdict of a vote that lies here or has been taken. */
+bool tpc_link_withdrawn(tpc_links_t *links, int32_t rank, uint64_t channel);
 /** The next frame of a channel from rank is for nobody: drop it when it comes, or now. */
 void tpc_link_owe(tpc_links_t *links, int32_t rank, uint64_t channel);
 

@@ -257,8 +257,11 @@ static tpcomm_status_t welcome(meeting_t *meeting, tpc_guest_t *guest) {
     return TPCOMM_OK;
 }
 
-/** Ranks that have come for good: a rank counts from its first vote on, before that it may yet think better of it. */
-static int32_t count_present(meeting_t *meeting, bool *died_p) {
+/**
+ * Ranks that have come for good: a rank counts from its first vote on, before that it may yet think better of it.
+ * *over_p: one has died or waits no more, so that there is nothing to wait for.
+ */
+static int32_t count_present(meeting_t *meeting, bool *over_p) {
     tpc_links_t *links = &meeting->bootstrap->links;
     int32_t present = meeting->told_outside;
     tpc_link_pump(links);
@@ -268,7 +271,7 @@ static int32_t count_present(meeting_t *meeting, bool *died_p) {
         bool voted = tpc_link_peek(links, rank, meeting->bootstrap->world.channel) != NULL;
         bool gone = state != TPC_LINK_OPEN && state != TPC_LINK_NONE;
         bool died = gone && (voted || tpc_pidfd_ended(meeting->bootstrap->member[rank].pidfd, ENDING_MS));
-        if (died) *died_p = true;
+        if (died || tpc_link_withdrawn(links, rank, meeting->bootstrap->world.channel)) *over_p = true;
         if (gone && !died) tpc_link_detach(links, rank);
         if (voted || meeting->told[rank]) present++;
     }
@@ -283,8 +286,8 @@ static tpcomm_status_t collect(meeting_t *meeting, bool failed, const tpc_deadli
             tpcomm_status_t status = welcome(meeting, &guest);
             if (status != TPCOMM_OK && !failed) return status;
         }
-        bool died = false;
-        if (count_present(meeting, &died) >= meeting->bootstrap->self.size - 1 || died) return TPCOMM_OK;
+        bool over = false;
+        if (count_present(meeting, &over) >= meeting->bootstrap->self.size - 1 || over) return TPCOMM_OK;
         struct pollfd polls[1 + 2 * TPCOMM_MAX_RANKS];
         polls[0] = (struct pollfd){.fd = meeting->lobby->epoll_fd, .events = POLLIN};
         size_t count = 1 + tpc_link_polls(&meeting->bootstrap->links, polls + 1);

@@ -147,7 +147,8 @@ static void with_children(int32_t index, outcome_t *outcome) {
         tpc_bootstrap_t *bootstrap = meet();
         children[round] = fork();
         if (children[round] == 0) {
-            tpc_bootstrap_free(bootstrap); /* as a finaliser does: nothing of the parent's may suffer */
+            /* As a finaliser does: nothing of the parent's may suffer. Or it knows nothing of us. */
+            if (round != 1) tpc_bootstrap_free(bootstrap);
             for (;;) pause();
         }
         tpc_deadline_t wait = tpc_deadline_in(TIMEOUT_MS, NULL, NULL);

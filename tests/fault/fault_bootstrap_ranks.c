@@ -47,6 +47,50 @@ static void never_comes(void) {
     }
 }
 
+/** Rank 1 has less patience than rank 0, and says so: both end then, and know that it is rank 2 who is missing. */
+static void impatient(int32_t index, outcome_t *outcome) {
+    if (index != 2) come(index, 3, index == 1 ? 500 : 60000, outcome);
+}
+
+static int32_t ask_to_stop(void *arg) {
+    return atomic_load((_Atomic int *)arg) == 1;
+}
+
+/** The caller of one rank has had enough while rank 2 is missing: he gets that, the other one a failure at once. */
+static int32_t stopping;
+
+static void stopped(int32_t index, outcome_t *outcome) {
+    tpc_bootstrap_t *bootstrap;
+    int32_t fds = job_count_fds();
+    if (index == 2) { /* in its place: the caller's wish, when the others have long met */
+        poll(NULL, 0, 500);
+        atomic_store(&outcome->stage, 1);
+        return;
+    }
+    job_set("TPCOMM_RANK", "%d", index);
+    job_set("TPCOMM_SIZE", "3");
+    tpc_deadline_t deadline = tpc_deadline_in(60000, index == stopping ? ask_to_stop : NULL, &job_outcomes[2].stage);
+    uint64_t start_ns = tpc_clock_ns();
+    job_keep(outcome, job_meet_until(&deadline, &bootstrap), start_ns);
+    CHECK_EQ(job_count_fds(), fds);
+}
+
+static void patience(void) {
+    job_run(3, impatient);
+    for (int32_t i = 0; i < 2; i++) {
+        CHECK_OUTCOME(i, TPCOMM_ERR_TIMEOUT, "missing ranks: 2");
+        CHECK(job_outcomes[i].ms < 20000);
+    }
+    for (stopping = 0; stopping < 2; stopping++) {
+        char want[64];
+        job_run(3, stopped);
+        snprintf(want, sizeof want, "rank %d failed in 'meet': the caller's interrupted function", stopping);
+        CHECK_OUTCOME(stopping, TPCOMM_ERR_INTERRUPTED, "the caller's interrupted function");
+        CHECK_OUTCOME(1 - stopping, TPCOMM_ERR_PEER_FAILED, want);
+        for (int32_t i = 0; i < 2; i++) CHECK(job_outcomes[i].ms < 20000);
+    }
+}
+
 /* ------------------------------------------------------------------ claimed twice */
 
 /** Processes 0, 1 and 2 are the ranks, 2 comes late; 3 claims rank 1, or 0, while they wait. */
@@ -160,6 +204,7 @@ int main(void) {
         snprintf(address, sizeof address, "127.0.0.1:%d", 20000 + getpid() % 12000);
         if (way == 1) setenv("TPCOMM_ROOT", address, 1);
         never_comes();
+        patience();
         claimed_twice();
         outside();
         differ();

@@ -167,14 +167,18 @@ static inline void job_set(const char *name, const char *format, ...) {
 }
 
 /** Meet as the environment says. */
-static inline tpcomm_status_t job_meet_env(uint64_t timeout_ms, tpc_bootstrap_t **bootstrap_p) {
+static inline tpcomm_status_t job_meet_until(const tpc_deadline_t *deadline, tpc_bootstrap_t **bootstrap_p) {
     static _Thread_local tpc_env_t env;
     tpc_rank_env_t rank_env;
-    tpc_deadline_t deadline = tpc_deadline_in(timeout_ms, NULL, NULL);
     tpcomm_status_t status = tpc_env_read(&env);
     if (status == TPCOMM_OK) status = tpc_rank_env_read(&env, &rank_env);
-    if (status == TPCOMM_OK) status = tpc_bootstrap_meet_env(&rank_env, &deadline, bootstrap_p);
+    if (status == TPCOMM_OK) status = tpc_bootstrap_meet_env(&rank_env, deadline, bootstrap_p);
     return status;
+}
+
+static inline tpcomm_status_t job_meet_env(uint64_t timeout_ms, tpc_bootstrap_t **bootstrap_p) {
+    tpc_deadline_t deadline = tpc_deadline_in(timeout_ms, NULL, NULL);
+    return job_meet_until(&deadline, bootstrap_p);
 }
 
 /** A name that no other run of a test has. */

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Check that ranks which say that they are on different hosts never share memory (H5): the cpu device has no other way,
+ * so init ends in NO_TRANSPORT on every rank alike, with both hosts, at once; and that the same ranks on one host work.
+ */
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "multirank/ranks.h"
+
+static char root[64];
+
+/* A port of the loopback for rank 0, held by a socket that does not listen, so that nobody else is given it meanwhile.
+ */
+static void choose_root(void) {
+    static int holder = -1;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    int yes = 1;
+    if (holder >= 0) close(holder);
+    holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(holder >= 0);
+    CHECK_EQ(setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes), 0);
+    CHECK_EQ(bind(holder, (struct sockaddr *)&address, sizeof address), 0);
+    CHECK_EQ(getsockname(holder, (struct sockaddr *)&address, &bytes), 0);
+    snprintf(root, sizeof root, "127.0.0.1:%d", ntohs(address.sin_port));
+}
+
+static void join(int32_t rank, int32_t size, void *arg) {
+    const char *const *hosts = arg;
+    CHECK_EQ(setenv("TPCOMM_HOST_ID", hosts[rank], 1), 0);
+    CHECK_EQ(setenv("TPCOMM_ROOT", root, 1), 0);
+    unsetenv("TPCOMM_LOCAL_RANK"); /* a launcher on several hosts would say other numbers, or none */
+    unsetenv("TPCOMM_LOCAL_SIZE");
+    tpcomm_config_t config = ranks_config();
+    config.init_timeout_ms = 20000;
+    tpcomm_t *comm = NULL;
+    uint64_t start_ns = tpc_clock_ns();
+    tpcomm_status_t status = tpcomm_init_env(&config, &comm);
+    bool same = true;
+    for (int32_t r = 1; r < size; r++) same = same && strcmp(hosts[r], hosts[0]) == 0;
+    if (same) {
+        CHECK_OK(status);
+        float in = (float)(rank + 1), out = 0;
+        CHECK_OK(tpcomm_all_reduce(comm, &in, &out, 1, TPCOMM_F32, TPCOMM_SUM, NULL));
+        CHECK(out == (float)(size * (size + 1)) / 2);
+        CHECK_OK(tpcomm_finalize(comm));
+        CHECK_OK(tpcomm_destroy(comm));
+        return;
+    }
+    CHECK_STATUS(status, TPCOMM_ERR_NO_TRANSPORT);
+    CHECK(comm == NULL);
+    CHECK_ERROR_HAS("host");
+    /* Not by the timeout. */
+    CHECK(tpc_clock_ns() - start_ns < UINT64_C(15000000000));
+}
+
+int main(void) {
+    const char *const two[] = {"A", "B"}, *const last[] = {"A", "A", "B"}, *const one[] = {"A", "A", "A"};
+    choose_root();
+    ranks_fork(2, join, (void *)two);
+    choose_root();
+    ranks_fork(3, join, (void *)last);
+    choose_root();
+    ranks_fork(3, join, (void *)one);
+    return 0;
+}
