@@ -332,12 +332,14 @@ class Replay(unittest.TestCase):
                     return
                 seen.append(piece)
 
-        reader = threading.Thread(target=read)
+        reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        done = subprocess.run([BENCH, *self.options("--ranks", "2", "--iterations", "6")], stdout=subprocess.PIPE, stderr=slave, text=True,
-                              timeout=LIMIT, env={**os.environ, "TPCOMM_BENCH_FAULT": "late@1:100"})
-        os.close(slave)
-        reader.join()
+        try:
+            done = subprocess.run([BENCH, *self.options("--ranks", "2", "--iterations", "6")], stdout=subprocess.PIPE, stderr=slave,
+                                  text=True, timeout=LIMIT, env={**os.environ, "TPCOMM_BENCH_FAULT": "late@1:100"})
+        finally:
+            os.close(slave)
+        reader.join(LIMIT)
         os.close(master)
         self.assertEqual(done.returncode, 0)
         self.assertIn(b"replay: iteration ", b"".join(seen))
