@@ -240,8 +240,7 @@ static tpcomm_status_t welcome(meeting_t *meeting, tpc_guest_t *guest) {
                  "rank %d of this job is pid %d already (%s): two processes were given one rank, or the job was "
                  "started twice",
                  rank, bootstrap->said_pid[rank], bootstrap->text);
-        (void)tpc_guest_answer(guest, self, TPC_VERDICT_REFUSE, 0,
-                               rank == 0 ? TPCOMM_ERR_ADDR_IN_USE : TPCOMM_ERR_INVALID_ARG, text);
+        (void)tpc_guest_answer(guest, self, TPC_VERDICT_REFUSE, 0, TPCOMM_ERR_ADDR_IN_USE, text);
         return TPCOMM_OK;
     }
     if (tpc_guest_answer(guest, self, TPC_VERDICT_ACCEPT, bootstrap->nonce, TPCOMM_OK, "") != 0) return TPCOMM_OK;

@@ -184,7 +184,7 @@ int main(void) {
     char address[64];
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(board != MAP_FAILED);
-    snprintf(address, sizeof address, "127.0.0.1:%d", 20000 + getpid() % 12000);
+    snprintf(address, sizeof address, "127.0.0.1:%d", job_find_ports(4, 1));
     job_clean_environment();
     check_threads();
     for (way = UNIX; way < WAYS; way++) {
