@@ -35,7 +35,7 @@ const char *tpc_place_unix_name(const tpc_place_t *place, int alternate, char na
     if (alternate == 0)
         snprintf(name, TPC_UNIX_NAME_BYTES, "%s", place->unix_name);
     else
-        snprintf(name, TPC_UNIX_NAME_BYTES, "%.56s#%d", place->unix_name, alternate);
+        snprintf(name, TPC_UNIX_NAME_BYTES, "%.50s#%d", place->unix_name, alternate);
     return name;
 }
 
