@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from . import _abi
 
@@ -21,6 +21,7 @@ _LETTERS = {**dict.fromkeys("efd", "float"), **dict.fromkeys("bhilqn", "int"), *
 _NATIVE = "<" if sys.byteorder == "little" else ">"
 
 _seen: Dict[Any, int] = {}  # dtype objects met so far
+_readers: Dict[type, Callable[[Any, str, bool, str], Buffer]] = {}  # by the types met so far
 
 
 class Buffer(NamedTuple):
@@ -70,7 +71,7 @@ def _refuse_read_only(what: str) -> None:
     raise ValueError(f"{what} is read-only, and the result is written to it")
 
 
-def _of_tensor(tensor: Any, what: str, device: str) -> Buffer:
+def _of_tensor(tensor: Any, what: str, _writable: bool, device: str) -> Buffer:
     """torch.Tensor, by its methods."""
     place = tensor.device.type
     if place != device:
@@ -100,8 +101,24 @@ def _is_contiguous(shape: Tuple[int, ...], strides: Tuple[int, ...], itemsize: i
     return True
 
 
-def _of_array(array: Any, interface: Dict[str, Any], what: str, writable: bool) -> Buffer:
+def _of_cuda(thing: Any, what: str, writable: bool, device: str) -> Buffer:
+    """Of a type that can lie on a GPU (cupy, numba, jax); one that does not refuses the attribute."""
+    if getattr(thing, "__cuda_array_interface__", None) is None:
+        return (_of_array if hasattr(thing, "__array_interface__") else _of_memory)(thing, what, writable, device)
+    raise ValueError(f"{what} lies on a cuda device, and this group computes on the {device} device")
+
+
+def _refuse_host(what: str, device: str) -> None:
+    raise ValueError(f"{what} lies in host memory, and this group computes on the {device} device")
+
+
+def _of_array(array: Any, what: str, writable: bool, device: str) -> Buffer:
     """numpy.ndarray and what describes itself as it does."""
+    interface = array.__array_interface__
+    if not isinstance(interface, dict) or not isinstance(interface.get("data"), tuple):
+        return _of_memory(array, what, writable, device)
+    if device != "cpu":
+        _refuse_host(what, device)
     shape, strides = interface["shape"], interface.get("strides")
     typestr = interface["typestr"]
     if typestr[1] == "O":
@@ -127,8 +144,15 @@ def _of_array(array: Any, interface: Dict[str, Any], what: str, writable: bool) 
     return Buffer(address, count, itemsize, number, name, array)
 
 
-def _of_memory(view: memoryview, what: str, writable: bool) -> Buffer:
+def _of_memory(thing: Any, what: str, writable: bool, device: str) -> Buffer:
     """bytes, bytearray, array.array, ctypes arrays, mmap: whatever has the buffer protocol."""
+    try:
+        view = memoryview(thing)
+    except TypeError:
+        raise TypeError(f"{what} is a {type(thing).__name__}; give a numpy array, a torch tensor or another object with the "
+                        "buffer protocol") from None
+    if device != "cpu":
+        _refuse_host(what, device)
     if not view.c_contiguous:
         _refuse_layout(what, view.shape or (), view.strides or ())
     if writable and view.readonly:
@@ -144,27 +168,23 @@ def _of_memory(view: memoryview, what: str, writable: bool) -> Buffer:
     return Buffer(address or 0, view.nbytes // max(view.itemsize, 1), view.itemsize, DTYPES.get(name), name, view)
 
 
+def _reader_of(thing: Any) -> Callable[[Any, str, bool, str], Buffer]:
+    """What reads things of this type."""
+    kind = type(thing)
+    for attribute, reader in (("data_ptr", _of_tensor), ("__cuda_array_interface__", _of_cuda), ("__array_interface__", _of_array)):
+        if hasattr(kind, attribute):
+            _readers[kind] = reader
+            return reader
+        if hasattr(thing, attribute):
+            return reader
+    return _of_memory
+
+
 def buffer_of(thing: Any, what: str, *, writable: bool, device: str = "cpu") -> Buffer:
     """Describe a caller's array. TypeError: it is none; ValueError: not contiguous, read-only, on another device."""
     if isinstance(thing, type):
         raise TypeError(f"{what} is the type {thing.__name__}; give a numpy array or a torch tensor of it")
-    if hasattr(thing, "data_ptr") and hasattr(thing, "is_contiguous"):
-        return _of_tensor(thing, what, device)
-    if getattr(thing, "__cuda_array_interface__", None) is not None:
-        raise ValueError(f"{what} lies on a cuda device, and this group computes on the {device} device")
-    interface = getattr(thing, "__array_interface__", None)
-    if isinstance(interface, dict) and isinstance(interface.get("data"), tuple):
-        found = _of_array(thing, interface, what, writable)
-    else:
-        try:
-            view = memoryview(thing)
-        except TypeError:
-            raise TypeError(f"{what} is a {type(thing).__name__}; give a numpy array, a torch tensor or another object with the "
-                            "buffer protocol") from None
-        found = _of_memory(view, what, writable)
-    if device != "cpu":
-        raise ValueError(f"{what} lies in host memory, and this group computes on the {device} device")
-    return found
+    return (_readers.get(type(thing)) or _reader_of(thing))(thing, what, writable, device)
 
 
 def elements_of(thing: Any, what: str, *, writable: bool, device: str) -> Buffer:

@@ -61,11 +61,8 @@ class Comm:
             self.close()
 
     def _call(self, function: Any, *arguments: Any) -> None:
-        self._handle.enter()
-        try:
+        with self._handle.inside():
             call(function, self._pointer, *arguments)
-        finally:
-            self._handle.leave()
 
     # ---- the ways out
 
@@ -93,15 +90,9 @@ class Comm:
         request = _abi.call_t(ctypes.sizeof(_abi.call_t), coll, dtype.dtype if dtype else 0, op, one_of(_values.PATHS, "path", path),
                               0, root, 0, _address(source) if source else None, _address(target) if target else None, count,
                               uint64("tag", tag))
-        handle = self._handle
-        handle.enter()
-        kept = False
-        try:
+        with self._handle.inside() as use:
             call(lib.call, self._pointer, request, stream)
-            kept = keep_for_batch(handle, (source, target))
-        finally:
-            if not kept:
-                handle.leave()
+            keep_for_batch(use, (source, target))
 
     def _pair(self, x: Any, out: Any, *, in_times: int = 1, out_times: int = 1) -> tuple[Buffer, Buffer]:
         """Input and output of one dtype, with in_times and out_times the elements of the call."""
@@ -202,12 +193,9 @@ class Comm:
     # ---- groups
 
     def _make_group(self, function: Any, *arguments: Any) -> Optional[Comm]:
-        self._handle.enter()
-        try:
+        with self._handle.inside():
             handle = adopt(function, lib.destroy, "the communicator", self._pointer, *arguments)
             return Comm(handle, handle.pointer) if handle else None
-        finally:
-            self._handle.leave()
 
     def group(self, ranks: Sequence[int], name: Optional[str] = None) -> Optional[Comm]:
         """A group of these ranks, in this order; None at once where this rank is not among them. Called by the listed ranks alone, each
@@ -227,13 +215,10 @@ class Comm:
         divides dp * cp * tp. Called by every rank."""
         sizes = _abi.mesh_config_t(ctypes.sizeof(_abi.mesh_config_t), int32("dp", dp), int32("pp", pp), int32("cp", cp), int32("tp", tp),
                                    int32("ep", ep))
-        self._handle.enter()
-        try:
+        with self._handle.inside():
             handle = adopt(lib.mesh_create, lib.mesh_destroy, "the mesh", self._pointer, sizes)
             assert handle is not None
             return Mesh(handle)
-        finally:
-            self._handle.leave()
 
     @property
     def ranks(self) -> List[int]:
@@ -247,11 +232,8 @@ class Comm:
     def async_error(self) -> Optional[Failure]:
         """What broke the group; None while it is healthy. Waits for nothing; any thread."""
         known = _abi.error_t(ctypes.sizeof(_abi.error_t))
-        self._handle.enter()
-        try:
+        with self._handle.inside():
             status = lib.async_status(self._pointer, known)
-        finally:
-            self._handle.leave()
         if status == _abi.OK:
             return None
         return Failure(status, py_text(lib.status_name(status)), known.rank if known.rank >= 0 else None,
@@ -290,16 +272,13 @@ class Comm:
         """What each path of the group carried so far."""
         found: Dict[str, Stats] = {}
         made = _abi.stats_t(ctypes.sizeof(_abi.stats_t))
-        self._handle.enter()
-        try:
+        with self._handle.inside():
             while True:
                 status = lib.stats(self._pointer, len(found), made)
                 if status == _abi.ERR_INVALID_ARG:  # past the last
                     return found
                 check(status)
                 found[py_text(lib.path_name(made.path))] = Stats(made.calls, made.bytes, made.wire_bytes, made.wait_ns, made.skew_ns)
-        finally:
-            self._handle.leave()
 
 
 class Mesh:
@@ -345,11 +324,8 @@ class Mesh:
 
     def __str__(self) -> str:
         text = ctypes.create_string_buffer(_TEXT_BYTES)
-        self._handle.enter()
-        try:
+        with self._handle.inside():
             check(lib.mesh_text(self._handle.pointer, text, _TEXT_BYTES))
-        finally:
-            self._handle.leave()
         return py_text(text.value)
 
     def __enter__(self) -> Mesh:
@@ -369,11 +345,8 @@ class Mesh:
 
     def finalize(self) -> None:
         """Agree to end all groups. Called by every rank."""
-        self._handle.enter()
-        try:
+        with self._handle.inside():
             call(lib.mesh_finalize, self._handle.pointer)
-        finally:
-            self._handle.leave()
         self._finalized = True
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import ctypes
 import threading
 import time
 import weakref
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
 from . import _abi, _interrupt
 from ._errors import check, error_of, refuse_state
@@ -26,47 +26,73 @@ def free_once(free: Callable[[int], int], cell: ctypes.c_void_p) -> int:
     return status
 
 
+class Inside:
+    """One use of a C object, as a context manager: while there is one, the object is not freed."""
+    __slots__ = ("_handle", "kept")
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self.kept = False  # by a batch, which ends it
+
+    def __enter__(self) -> Inside:
+        # First there, then a look: of this and close(), at least one sees the other.
+        self._handle.uses.add(self)
+        if self._handle.closed:
+            self._handle.uses.discard(self)
+            refuse_state(f"{self._handle.what} is closed")
+        return self
+
+    def __exit__(self, kind: Any, raised: Optional[BaseException], trace: Any) -> None:
+        if not self.kept:
+            self._handle.uses.discard(self)
+
+    def end(self) -> None:
+        self._handle.uses.discard(self)
+
+
 class Handle:
     """A C object. Freed by close(), by the garbage collector, or at exit (newest first); all do local work only."""
 
     def __init__(self, cell: ctypes.c_void_p, free: Callable[[int], int], what: str) -> None:
         self.pointer: int = cell.value or 0
         self.what = what
-        self.closed = False
-        # A token for each call inside: append and pop are atomic, so that no lock can be left held by a fork or an exception.
-        self._inside: List[None] = []
+        self.uses: Set[Inside] = set()  # no lock: adding and discarding are atomic, and a fork cannot leave them half done
+        self._closing = False
         self._cell = cell
         self._free = free
         self._finalizer = weakref.finalize(self, free_once, free, cell)
 
-    def enter(self) -> None:
-        """To be called before each use of the pointer; leave() after it."""
-        self._inside.append(None)
-        if self.closed:
-            self._inside.pop()
-            refuse_state(f"{self.what} is closed")
+    @property
+    def closed(self) -> bool:
+        return self._closing or self._cell.value is None
 
-    def leave(self) -> None:
-        self._inside.pop()
+    def inside(self) -> Inside:
+        return Inside(self)
 
     def close(self, comms: Sequence[int]) -> None:
-        """Free it, if nobody has. comms: to abort if a thread is inside, which wakes it. Busy: one is still inside after 1 s."""
+        """Free it, if nobody has. comms: to abort if a thread is inside, which wakes it. Busy, and nothing is freed: one is still inside
+        after 1 s, or an open batch has a call on it."""
         if self._finalizer.detach() is None:  # of two closers, one gets it
             return
-        self.closed = True
+        self._closing = True
         try:
-            if self._inside:
+            if any(use.kept for use in list(self.uses)):
+                raise error_of(_abi.ERR_BUSY, f"an open batch has a call on {self.what}; nothing was freed")
+            if self.uses:
                 for comm in comms:
                     lib.abort(comm, b"closed by another thread")
                 limit = time.monotonic() + _WAIT_S
-                while self._inside and time.monotonic() < limit:
+                while self.uses and time.monotonic() < limit:
                     time.sleep(0.001)
+                if self.uses:
+                    raise error_of(_abi.ERR_BUSY, f"a thread is still inside {self.what} after {_WAIT_S:g} s; nothing was freed")
             check(free_once(self._free, self._cell))
         except BaseException:
             # As it was, so that it can be closed again; at exit it is tried once more.
             self._finalizer = weakref.finalize(self, free_once, self._free, self._cell)
-            self.closed = self._cell.value is None
             raise
+        finally:
+            self._closing = False
 
 
 def call(function: Callable[..., int], *arguments: Any) -> None:
@@ -95,18 +121,17 @@ class _Batch(threading.local):
     depth = 0
 
     def __init__(self) -> None:
-        self.kept: List[Tuple[Handle, Any]] = []
+        self.kept: List[Tuple[Inside, Any]] = []
 
 
 _batch = _Batch()
 
 
-def keep_for_batch(handle: Handle, things: Any) -> bool:
-    """Where this thread has a batch open: hold the handle's token and the buffers until its end."""
-    if _batch.depth == 0:
-        return False
-    _batch.kept.append((handle, things))
-    return True
+def keep_for_batch(use: Inside, buffers: Any) -> None:
+    """Where this thread has a batch open: hold the communicator and the buffers until its end."""
+    if _batch.depth > 0:
+        use.kept = True
+        _batch.kept.append((use, buffers))
 
 
 class Batch:
@@ -123,8 +148,8 @@ class Batch:
         failed = error_of(status) if status != _abi.OK else None
         if _batch.depth == 0:
             kept, _batch.kept = _batch.kept, []
-            for handle, _ in kept:
-                handle.leave()
+            for use, _ in kept:
+                use.end()
         _interrupt.reraise()
         if failed is not None and raised is None:
             raise failed

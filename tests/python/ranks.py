@@ -35,6 +35,7 @@ def on_threads(n, function, **settings):
         thread.join(LIMIT)
     if raised:
         raise raised[0]
+    assert not any(thread.is_alive() for thread in threads), "a rank did not come to its end"
     return results
 
 

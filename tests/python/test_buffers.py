@@ -193,6 +193,16 @@ def test_cuda_arrays_are_refused_unread():
         taken(Cuda())
 
 
+def test_arrays_that_could_lie_on_a_gpu_and_do_not():
+    class Array(Interface):
+        @property
+        def __cuda_array_interface__(self):
+            raise AttributeError("in host memory")
+    x = np.zeros(4, np.float32)
+    for _ in range(2):
+        assert taken(Array(x)).address == x.ctypes.data
+
+
 def test_host_memory_on_a_cuda_group():
     for thing in (np.zeros(4, np.float32), bytearray(4), Tensor()):
         with pytest.raises(ValueError, match="this group computes on the cuda device"):
