@@ -236,8 +236,10 @@ int main(void) {
         close(agent);
         close(stranger);
 
-        /* No address at all: one host, by the unix socket of the bare variables. */
+        /* No address at all: one host, by the unix socket of the bare variables (and a name against other runs of this
+         * test). */
         job_clean_environment();
+        job_set_unique_id("bare");
         job_run(size, by_torchrun);
         check_all("bare RANK and WORLD_SIZE", "unix socket @tpcomm-");
 
