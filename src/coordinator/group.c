@@ -57,11 +57,11 @@ static void describe(const said_t *said, char *text, size_t bytes) {
 
 /* The members meet in an order that does not depend on what each believes the group's order to be. The group's id is
  * made from the leader's count, so that no two groups share one. */
-static tpcomm_status_t agree_on_group(tpc_world_t *world, const tpc_team_t *sorted, const offer_t *mine,
-                                      const tpc_deadline_t *deadline, uint64_t *id_p) {
+static tpcomm_status_t agree_on_group(tpc_world_t *world, const tpc_team_t *sorted, tpcomm_status_t mine_status,
+                                      const offer_t *mine, const tpc_deadline_t *deadline, uint64_t *id_p) {
     offer_t all[TPCOMM_MAX_RANKS];
     tpcomm_status_t status =
-        tpc_team_gather(world->bootstrap, sorted, "make group", TPCOMM_OK, mine, sizeof *mine, all, deadline);
+        tpc_team_gather(world->bootstrap, sorted, "make group", mine_status, mine, sizeof *mine, all, deadline);
     if (status != TPCOMM_OK) return status;
     for (int32_t i = 1; i < sorted->n; i++) {
         if (memcmp(&all[0].said, &all[i].said, sizeof all[0].said) == 0) continue;
@@ -83,7 +83,9 @@ static int32_t parent_ended(void *arg) {
     return config->interrupted != NULL ? config->interrupted(config->interrupted_arg) : 0;
 }
 
-static tpcomm_status_t create(tpcomm_t *parent, const said_t *said, tpcomm_t **group_p) {
+/* mine_status: of checking what this rank gave. A rank that gave something wrong still comes and says so: the others
+ * need not wait for it, and all stay in step. */
+static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, const said_t *said, tpcomm_t **group_p) {
     tpc_world_t *world = parent->world;
     tpc_deadline_t deadline = tpc_deadline_in(world->settings->init_timeout_ms, parent_ended, parent);
     uint64_t start_ns = tpc_clock_ns(), channel = 0, id = 0;
@@ -101,7 +103,7 @@ static tpcomm_status_t create(tpcomm_t *parent, const said_t *said, tpcomm_t **g
     tpcomm_status_t status = tpc_world_begin_group(world, parent->id, sorted, said->n, &channel, &offer.number);
     if (status != TPCOMM_OK) return status;
     tpc_team_t team = {.channel = channel, .ranks = sorted, .n = said->n, .me = me_sorted};
-    status = agree_on_group(world, &team, &offer, &deadline, &id);
+    status = agree_on_group(world, &team, mine_status, &offer, &deadline, &id);
     if (status == TPCOMM_OK) {
         tpc_group_plan_t plan = {.name = said->name, .id = id, .ranks = said->ranks, .n = said->n, .me = me};
         status = tpc_comm_create(world, &plan, &deadline, group_p);
@@ -121,20 +123,20 @@ tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int3
     if (name == NULL) name = "group";
     tpcomm_status_t status = tpc_comm_check(parent);
     if (status == TPCOMM_OK) status = check_ranks(parent, ranks, n);
-    if (status == TPCOMM_OK) status = check_name(name);
     if (status != TPCOMM_OK) return status;
+    tpcomm_status_t named = check_name(name);
     said_t said;
     memset(&said, 0, sizeof said); /* compared as bytes */
     bool listed = false;
     said.n = n;
-    memcpy(said.name, name, strlen(name));
+    memcpy(said.name, name, strnlen(name, sizeof said.name - 1));
     for (int32_t i = 0; i < n; i++) {
         said.ranks[i] = parent->ranks[ranks[i]];
         listed = listed || ranks[i] == parent->rank;
     }
-    if (!listed) return TPCOMM_OK;
+    if (!listed) return named;
     atomic_fetch_add(&parent->making, 1); /* destroy waits for it */
-    status = create(parent, &said, group);
+    status = create(parent, named, &said, group);
     atomic_fetch_sub(&parent->making, 1);
     return status;
 }
