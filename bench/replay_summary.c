@@ -230,7 +230,9 @@ static void fill_caveats(const bench_replay_t *replay, const bench_result_t *res
     if (replay->threads && ranks > 1) add_caveat(report, "ranks are threads of one process");
     if (replay->gap_us <= 0) add_caveat(report, "no compute between calls (--gap-us): a chain of AllReduces flatters");
     if (result->stopped)
-        add_caveat(report, "stopped after %" PRIu64 " of %" PRIu64 " iterations: half over the budget of %g s",
+        add_caveat(report,
+                   "stopped after %" PRIu64 " of %" PRIu64
+                   " iterations, half over the budget of %g s: long ones are missing",
                    result->done, result->planned, replay->budget_s);
     if (result->done < BENCH_P50_MIN_SAMPLES)
         add_caveat(report,

@@ -261,7 +261,7 @@ static void print_last(char *text, size_t bytes, const bench_result_t *result, b
         total += starts ? result->ranks[rank].last_starts : result->ranks[rank].last_calls;
     for (int32_t rank = 0; rank < result->info.size && total > 0; rank++) {
         uint64_t count = starts ? result->ranks[rank].last_starts : result->ranks[rank].last_calls;
-        int wrote = snprintf(text + used, bytes - used, "%srank %d %.0f %%", used ? ", " : "; last: ", rank,
+        int wrote = snprintf(text + used, bytes - used, "%srank %d %.0f%%", used ? ", " : "; last: ", rank,
                              100 * (double)count / (double)total);
         if (wrote > 0 && used + (size_t)wrote < bytes) used += (size_t)wrote;
     }

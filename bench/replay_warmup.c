@@ -10,7 +10,7 @@
 #include "replay_run.h"
 #include "stats_math.h"
 
-enum { FEWEST_CALLS = 3, FEWEST_ITERATIONS = 1, MOST_ITERATIONS = 100000 };
+enum { FEWEST_CALLS = 3, FEWEST_ITERATIONS = 8, MOST_ITERATIONS = 100000 };
 
 static int compare(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

@@ -12,7 +12,7 @@ import sys
 LINE = "SPDX-License-Identifier: Apache-2.0"
 # Formats without comments, the licence itself, and inputs that tests read byte by byte.
 EXEMPT_SUFFIXES = (".json", ".csv", ".png", ".svg", ".bin")
-EXEMPT_NAMES = {"LICENSE"}
+EXEMPT_NAMES = {"LICENSE", "py.typed"}
 EXEMPT_FOLDERS = ("tests/data/", "tests/fuzz/seeds/")
 
 

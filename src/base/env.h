@@ -39,6 +39,7 @@
     X(INIT_TIMEOUT_MS, "INIT_TIMEOUT_MS", U64,  SHARED, "120000", 1, 86400000,    "ms",    "", "limit of init")                                               \
     X(OP_TIMEOUT_MS,   "OP_TIMEOUT_MS",   U64,  SHARED, "300000", 1, 86400000,    "ms",    "", "limit of each wait in a collective")                          \
     X(CJSON_PATH,      "CJSON_PATH",      TEXT, LOCAL,  "",       0, 0,           "",      "", "the cJSON library to load")                                   \
+    X(LIBRARY,         "LIBRARY",         TEXT, LOCAL,  "",       0, 0,           "",      "", "the libtpcomm that the Python module loads")                  \
     X(LOG,             "LOG",             WORD, LOCAL,  "warn",   0, 0,           "",      "none|error|warn|info|debug", "log level")                         \
     X(LOG_SUBSYS,      "LOG_SUBSYS",      TEXT, LOCAL,  "",       0, 0,           "",      "", "only these subsystems, comma-separated")                      \
     X(LOG_FILE,        "LOG_FILE",        TEXT, LOCAL,  "",       0, 0,           "",      "", "log file instead of stderr; %h host, %p pid, %r rank")

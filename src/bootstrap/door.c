@@ -122,7 +122,7 @@ tpcomm_status_t tpc_door_enter(const char *name, uint64_t job, const tpc_deadlin
 tpcomm_status_t tpc_door_reserve(const char *name, uint64_t job, int listener_fd) {
     lock_doors();
     size_t reserved = 0;
-    tpc_door_t *oldest = NULL, *door;
+    tpc_door_t *oldest = NULL, *door = NULL;
     for (tpc_door_t *one = doors; one; one = one->next) {
         if (!one->reserved) continue;
         reserved++;

@@ -18,7 +18,7 @@
 #define PATIENCE_MOST_MS  8000
 #define CONNECT_MS        1000
 /* At its own name nobody but rank 0 listens, which may be busy for long. */
-#define UNIX_PATIENCE_MS 30000
+#define UNIX_PATIENCE_MS 10000
 /* A name that is not known is often not known yet (a cluster's name service lags behind its containers). */
 #define RESOLVE_EACH_MS    250
 #define RESOLVE_GIVE_UP_MS 10000
@@ -214,6 +214,15 @@ static tpcomm_status_t resolve(search_t *search) {
     return TPCOMM_OK;
 }
 
+/** Rank 0 opens the unix socket first: if it is on this host, that is there by now, and better, since it shows deaths.
+ */
+static tpcomm_status_t try_reached(search_t *search, int fd, const char *where) {
+    tpcomm_status_t status = search->place->unix_name[0] != '\0' ? try_unix(search) : TPCOMM_OK;
+    if (status == TPCOMM_OK && !search->joined) return try_connected(search, fd, false, where);
+    close(fd);
+    return status;
+}
+
 static tpcomm_status_t try_address(search_t *search, const tpc_address_t *address) {
     char where[TPC_ADDRESS_TEXT_BYTES];
     int fd;
@@ -227,7 +236,7 @@ static tpcomm_status_t try_address(search_t *search, const tpc_address_t *addres
     tpcomm_status_t status = tpc_deadline_poll(&soon, fd, POLLOUT);
     if (status == TPCOMM_ERR_TIMEOUT) err = ETIMEDOUT;
     if (status == TPCOMM_OK) err = tpc_tcp_connected(fd);
-    if (status == TPCOMM_OK && err == 0) return try_connected(search, fd, false, where);
+    if (status == TPCOMM_OK && err == 0) return try_reached(search, fd, where);
     close(fd);
     if (status != TPCOMM_OK && status != TPCOMM_ERR_TIMEOUT) return status;
     snprintf(search->last, sizeof search->last, "%s: %s", where, strerror(err));

@@ -17,6 +17,13 @@
 /* No more than this is read from one rank before somebody takes some of it. */
 #define IN_BYTES_MAX (64u << 20)
 
+/** Wait without ever spinning: a poll that fails at once still takes its time. */
+static void wait_for(struct pollfd *polls, size_t count, int ms) {
+    if (poll(polls, count, ms) >= 0 || errno == EINTR) return;
+    for (size_t i = 0; i < count; i++) polls[i].revents = polls[i].events;
+    (void)poll(NULL, 0, ms);
+}
+
 /* ------------------------------------------------------------------ frames and mail */
 
 tpc_frame_t *tpc_frame_new(uint16_t kind, uint64_t channel, const char *step, tpcomm_status_t status, const char *text,
@@ -305,10 +312,12 @@ static void socket_pump(tpc_links_t *links) {
     size_t count = socket_polls(boxes, polls);
     int ready = poll(polls, count, 0);
     size_t next = 0;
-    for (int32_t i = 0; ready > 0 && i < TPCOMM_MAX_RANKS; i++) {
+    for (int32_t i = 0; ready != 0 && i < TPCOMM_MAX_RANKS; i++) {
         tpc_box_t *box = &boxes->box[i];
         if (next == count || box->fd != polls[next].fd) continue;
-        short events = polls[next++].revents;
+        /* Where poll fails (memory, a tiny limit of descriptors) each socket is simply tried. */
+        short events = ready > 0 ? polls[next].revents : (short)(POLLIN | POLLOUT);
+        next++;
         /* A forked child that holds the socket hides the end of a process: its pidfd does not. */
         bool ended = box->pidfd >= 0 && polls[next++].revents != 0;
         if (events & (POLLOUT | POLLERR)) box_write(box);
@@ -335,7 +344,7 @@ static void socket_wait(tpc_links_t *links, int ms) {
     pthread_mutex_lock(&links->boxes->mutex);
     size_t count = socket_polls(links->boxes, polls);
     pthread_mutex_unlock(&links->boxes->mutex);
-    (void)poll(polls, count, ms);
+    wait_for(polls, count, ms);
 }
 
 static void socket_leave(tpc_links_t *links) {
@@ -494,6 +503,6 @@ void tpc_link_pump(tpc_links_t *links) {
 tpcomm_status_t tpc_poll_turn(const tpc_deadline_t *deadline, struct pollfd *polls, size_t count, int most_ms) {
     int ms;
     tpcomm_status_t status = turn_ms(deadline, most_ms, &ms);
-    if (status == TPCOMM_OK) (void)poll(polls, count, ms);
+    if (status == TPCOMM_OK) wait_for(polls, count, ms);
     return status;
 }

@@ -190,6 +190,9 @@ void tpc_lobby_close(tpc_lobby_t *lobby) {
         if (listeners[i] < 0) continue;
         unwatch(lobby, listeners[i]);
         (void)shutdown(listeners[i], SHUT_RDWR);
+        /* Where a forked child holds the listener, whoever waits in its queue would wait for ever. */
+        int fd;
+        while ((fd = accept4(listeners[i], NULL, NULL, SOCK_CLOEXEC)) >= 0) close(fd);
     }
     tpc_lobby_forget(lobby);
 }

@@ -229,7 +229,7 @@ static tpcomm_status_t from_launcher(const set_t *set, tpc_rank_env_t *out) {
 /** MASTER_ADDR and MASTER_PORT, which torchrun sets and people set under every launcher. */
 static tpcomm_status_t read_master(tpc_rank_env_t *out) {
     const char *host = tpc_env_foreign("MASTER_ADDR"), *port_text = tpc_env_foreign("MASTER_PORT");
-    int32_t port;
+    int32_t port = 0;
     if (!host || !port_text) return TPCOMM_OK;
     tpcomm_status_t status = parse_number("MASTER_PORT", port_text, &port);
     if (status != TPCOMM_OK) return status;

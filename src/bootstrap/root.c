@@ -35,7 +35,7 @@ const char *tpc_place_unix_name(const tpc_place_t *place, int alternate, char na
     if (alternate == 0)
         snprintf(name, TPC_UNIX_NAME_BYTES, "%s", place->unix_name);
     else
-        snprintf(name, TPC_UNIX_NAME_BYTES, "%.56s#%d", place->unix_name, alternate);
+        snprintf(name, TPC_UNIX_NAME_BYTES, "%.50s#%d", place->unix_name, alternate);
     return name;
 }
 
@@ -193,67 +193,77 @@ static tpcomm_status_t refuse_all(meeting_t *meeting, tpc_guest_t *guest, tpcomm
     return status;
 }
 
-/** One who came. Fails where the job has to. */
-static tpcomm_status_t welcome(meeting_t *meeting, tpc_guest_t *guest) {
-    tpc_bootstrap_t *bootstrap = meeting->bootstrap;
-    const tpc_self_t *self = &bootstrap->self;
+/** What about a guest shows that the ranks do not belong together. */
+static tpcomm_status_t check_guest(const tpc_bootstrap_t *bootstrap, const tpc_guest_t *guest) {
     const tpc_hello_t *hello = &guest->greeting.hello;
-    int32_t rank = hello->rank, my_pid = (int32_t)getpid();
-    char text[TPC_ERROR_BYTES], theirs[32], mine[32];
-    if (hello->job != meeting->job) {
-        snprintf(text, sizeof text, "a job of pid %d (%s) listens there", my_pid, bootstrap->text);
-        (void)tpc_guest_answer(guest, self, TPC_VERDICT_OTHER_JOB, 0, TPCOMM_OK, text);
-        return TPCOMM_OK;
-    }
-    if (guest->other_version) {
-        (void)tpc_error(TPCOMM_ERR_CONFIG_MISMATCH,
-                        "rank %d runs tpcomm %s, rank 0 (pid %d) runs %s: one job needs one version", rank,
-                        tpc_version_text(hello->library_version, theirs), my_pid,
-                        tpc_version_text(tpc_library_version(), mine));
-        return refuse_all(meeting, guest, TPCOMM_ERR_CONFIG_MISMATCH);
-    }
-    if (hello->size != self->size) {
-        (void)tpc_error(TPCOMM_ERR_INVALID_ARG,
-                        "rank %d (pid %d) was started with size %d, rank 0 (pid %d) with size %d", rank,
-                        guest->greeting.pid, hello->size, my_pid, self->size);
-        return refuse_all(meeting, guest, TPCOMM_ERR_INVALID_ARG);
-    }
-    if (rank < 0 || rank >= self->size) {
-        (void)tpc_error(TPCOMM_ERR_INVALID_ARG, "rank %d (pid %d) is outside the world of %d ranks, which are 0 to %d",
-                        rank, guest->greeting.pid, self->size, self->size - 1);
-        return refuse_all(meeting, guest, TPCOMM_ERR_INVALID_ARG);
-    }
+    int32_t size = bootstrap->self.size, my_pid = bootstrap->said_pid[0];
+    char theirs[32], mine[32];
+    if (guest->other_version)
+        return tpc_error(TPCOMM_ERR_CONFIG_MISMATCH,
+                         "rank %d runs tpcomm %s, rank 0 (pid %d) runs %s: one job needs one version", hello->rank,
+                         tpc_version_text(hello->library_version, theirs), my_pid,
+                         tpc_version_text(tpc_library_version(), mine));
+    if (hello->size != size)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG,
+                         "rank %d (pid %d) was started with size %d, rank 0 (pid %d) with size %d", hello->rank,
+                         guest->greeting.pid, hello->size, my_pid, size);
+    if (hello->rank < 0 || hello->rank >= size)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "rank %d (pid %d) is outside the world of %d ranks, which are 0 to %d",
+                         hello->rank, guest->greeting.pid, size, size - 1);
+    return TPCOMM_OK;
+}
 
+/** Whether a rank is taken. Whoever belongs here votes at once; who does not may hold it for a moment only. */
+static bool is_held(meeting_t *meeting, int32_t rank) {
+    tpc_links_t *links = &meeting->bootstrap->links;
     int err;
-    tpc_link_pump(&bootstrap->links); /* the one who has this rank may just have gone */
-    bool held = rank == 0 || tpc_link_state(&bootstrap->links, rank, &err) == TPC_LINK_OPEN;
-    /* Whoever belongs here votes at once. */
-    if (held && rank != 0 && !tpc_link_peek(&bootstrap->links, rank, bootstrap->world.channel))
-        held = tpc_clock_ns() - meeting->let_in_ns[rank] < VOTE_NS;
-    if (held && rank != 0 && bootstrap->process[rank] == guest->greeting.process) {
-        /* Another thread of that process, for another communicator of the same job: one after the other. */
-        (void)tpc_guest_answer(guest, self, TPC_VERDICT_RETRY, 0, TPCOMM_OK, "");
-        return TPCOMM_OK;
-    }
-    if (held) {
-        snprintf(text, sizeof text,
-                 "rank %d of this job is pid %d already (%s): two processes were given one rank, or the job was "
-                 "started twice",
-                 rank, bootstrap->said_pid[rank], bootstrap->text);
-        (void)tpc_guest_answer(guest, self, TPC_VERDICT_REFUSE, 0,
-                               rank == 0 ? TPCOMM_ERR_ADDR_IN_USE : TPCOMM_ERR_INVALID_ARG, text);
-        return TPCOMM_OK;
-    }
-    if (tpc_guest_answer(guest, self, TPC_VERDICT_ACCEPT, bootstrap->nonce, TPCOMM_OK, "") != 0) return TPCOMM_OK;
-    meeting->let_in_ns[rank] = tpc_clock_ns();
-    bootstrap->process[rank] = guest->greeting.process;
-    bootstrap->said_pid[rank] = guest->greeting.pid;
-    if (guest->passed_fd >= 0) close(guest->passed_fd);
+    if (rank == 0) return true;
+    tpc_link_pump(links); /* the one who has it may just have gone */
+    if (tpc_link_state(links, rank, &err) != TPC_LINK_OPEN) return false;
+    return tpc_link_peek(links, rank, meeting->bootstrap->world.channel) ||
+           tpc_clock_ns() - meeting->let_in_ns[rank] < VOTE_NS;
+}
+
+static void let_in(meeting_t *meeting, tpc_guest_t *guest) {
+    tpc_bootstrap_t *bootstrap = meeting->bootstrap;
+    int32_t rank = guest->greeting.hello.rank;
     int *pidfd = &bootstrap->member[rank].pidfd;
+    if (tpc_guest_answer(guest, &bootstrap->self, TPC_VERDICT_ACCEPT, bootstrap->nonce, TPCOMM_OK, "") != 0) return;
+    if (guest->passed_fd >= 0) close(guest->passed_fd);
     tpc_link_detach(&bootstrap->links, rank);
     if (*pidfd >= 0) close(*pidfd);
     *pidfd = guest->local ? tpc_pidfd_open(guest->pid) : -1;
+    bootstrap->process[rank] = guest->greeting.process;
+    bootstrap->said_pid[rank] = guest->greeting.pid;
+    meeting->let_in_ns[rank] = tpc_clock_ns();
     tpc_link_attach(&bootstrap->links, rank, guest->fd, *pidfd);
+}
+
+/** One who came. Fails where the job has to. */
+static tpcomm_status_t welcome(meeting_t *meeting, tpc_guest_t *guest) {
+    const tpc_bootstrap_t *bootstrap = meeting->bootstrap;
+    const tpc_hello_t *hello = &guest->greeting.hello;
+    char text[TPC_ERROR_BYTES];
+    if (hello->job != meeting->job) {
+        snprintf(text, sizeof text, "a job of pid %d (%s) listens there", bootstrap->said_pid[0], bootstrap->text);
+        (void)tpc_guest_answer(guest, &bootstrap->self, TPC_VERDICT_OTHER_JOB, 0, TPCOMM_OK, text);
+        return TPCOMM_OK;
+    }
+    /* A second rank 0 is a second job, and what it says of its size or version is not about this one. */
+    tpcomm_status_t status = hello->rank == 0 ? TPCOMM_OK : check_guest(bootstrap, guest);
+    if (status != TPCOMM_OK) return refuse_all(meeting, guest, status);
+    if (!is_held(meeting, hello->rank)) {
+        let_in(meeting, guest);
+    } else if (hello->rank != 0 && bootstrap->process[hello->rank] == guest->greeting.process) {
+        /* Another thread of that process, for another communicator of the same job: one after the other. */
+        (void)tpc_guest_answer(guest, &bootstrap->self, TPC_VERDICT_RETRY, 0, TPCOMM_OK, "");
+    } else {
+        snprintf(text, sizeof text,
+                 "rank %d of this job is pid %d already (%s): two processes were given one rank, or the job was "
+                 "started twice",
+                 hello->rank, bootstrap->said_pid[hello->rank], bootstrap->text);
+        (void)tpc_guest_answer(guest, &bootstrap->self, TPC_VERDICT_REFUSE, 0, TPCOMM_ERR_ADDR_IN_USE, text);
+    }
     return TPCOMM_OK;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Batches. Calls on the cpu device block, so two ranks that call two communicators in opposite orders would wait for
- * each other. Inside a batch calls are kept and run at its end, ordered by the communicators' ids, which all members
- * hold equal: one order for everybody, whatever order each rank called in.
+ * each other. Inside a batch calls are kept and run at its end, ordered by the communicators' jobs and ids, which all
+ * members hold equal: one order for everybody, whatever order each rank called in.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +40,9 @@ tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm
 
 static int by_group_then_position(const void *a, const void *b) {
     const kept_t *x = a, *y = b;
+    uint64_t job_x = tpc_bootstrap_nonce(x->comm->world->bootstrap),
+             job_y = tpc_bootstrap_nonce(y->comm->world->bootstrap);
+    if (job_x != job_y) return job_x < job_y ? -1 : 1; /* two worlds have the same ids */
     if (x->comm->id != y->comm->id) return x->comm->id < y->comm->id ? -1 : 1;
     return x->position < y->position ? -1 : x->position > y->position;
 }

@@ -30,6 +30,7 @@ struct tpcomm {
     int32_t rank, size;
     uint32_t fork_generation; /**< of the process that made it */
     _Atomic int32_t finalized;
+    _Atomic int32_t making; /**< threads that make a group from this one */
     char name[64];
     uint64_t id; /**< equal on all members; tells groups of one world apart */
     tpc_agreed_t agreed;

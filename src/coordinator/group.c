@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
 #include "coordinator/comm.h"
 
 static tpcomm_status_t check_ranks(const tpcomm_t *parent, const int32_t *ranks, int32_t n) {
@@ -40,38 +42,57 @@ typedef struct {
     int32_t ranks[TPCOMM_MAX_RANKS]; /* world ranks in group order */
 } said_t;
 
+typedef struct {
+    said_t said;
+    uint64_t
+        number; /* of the attempt, as each member counts; not compared: an attempt may have failed on one rank alone */
+} offer_t;
+
 static void describe(const said_t *said, char *text, size_t bytes) {
-    int used = snprintf(text, bytes, "'%s' of world ranks [", said->name);
-    for (int32_t i = 0; i < said->n && used > 0 && (size_t)used < bytes; i++)
-        used += snprintf(text + used, bytes - (size_t)used, "%s%d", i > 0 ? ", " : "", said->ranks[i]);
-    if (used > 0 && (size_t)used < bytes) snprintf(text + used, bytes - (size_t)used, "]");
+    size_t used = tpc_text_append(text, bytes, 0, "'%s' of world ranks [", said->name);
+    for (int32_t i = 0; i < said->n; i++)
+        used = tpc_text_append(text, bytes, used, "%s%d", i > 0 ? ", " : "", said->ranks[i]);
+    tpc_text_append(text, bytes, used, "]");
 }
 
-/* The members meet in an order that does not depend on what each believes the group's order to be. */
-static tpcomm_status_t compare_lists(tpc_world_t *world, const tpc_team_t *sorted, const said_t *mine,
-                                     const tpc_deadline_t *deadline) {
-    said_t all[TPCOMM_MAX_RANKS];
+/* The members meet in an order that does not depend on what each believes the group's order to be. The group's id is
+ * made from the leader's count, so that no two groups share one. */
+static tpcomm_status_t agree_on_group(tpc_world_t *world, const tpc_team_t *sorted, tpcomm_status_t mine_status,
+                                      const offer_t *mine, const tpc_deadline_t *deadline, uint64_t *id_p) {
+    offer_t all[TPCOMM_MAX_RANKS];
     tpcomm_status_t status =
-        tpc_team_gather(world->bootstrap, sorted, "make group", TPCOMM_OK, mine, sizeof *mine, all, deadline);
-    if (status != TPCOMM_OK) return tpc_error_prefix(status, "group '%s'", mine->name);
+        tpc_team_gather(world->bootstrap, sorted, "make group", mine_status, mine, sizeof *mine, all, deadline);
+    if (status != TPCOMM_OK) return status;
     for (int32_t i = 1; i < sorted->n; i++) {
-        if (memcmp(&all[0], &all[i], sizeof all[0]) == 0) continue;
+        if (memcmp(&all[0].said, &all[i].said, sizeof all[0].said) == 0) continue;
         char first[192], other[192];
-        describe(&all[0], first, sizeof first);
-        describe(&all[i], other, sizeof other);
+        describe(&all[0].said, first, sizeof first);
+        describe(&all[i].said, other, sizeof other);
         return tpc_error(TPCOMM_ERR_MISMATCH, "world rank %d makes group %s, world rank %d makes group %s",
                          sorted->ranks[0], first, sorted->ranks[i], other);
     }
+    *id_p = tpc_hash(sorted->channel, &all[0].number, sizeof all[0].number) | 1u;
     return TPCOMM_OK;
 }
 
-static tpcomm_status_t create(tpcomm_t *parent, const said_t *said, tpcomm_t **group_p) {
+/* Making a group ends with its parent, and when the caller wants it to. */
+static int32_t parent_ended(void *arg) {
+    const tpcomm_t *parent = arg;
+    const tpcomm_config_t *config = &parent->world->settings->config;
+    if (tpc_failure_status(&parent->failure) != TPCOMM_OK) return 1;
+    return config->interrupted != NULL ? config->interrupted(config->interrupted_arg) : 0;
+}
+
+/* mine_status: of checking what this rank gave. A rank that gave something wrong still comes and says so: the others
+ * need not wait for it, and all stay in step. */
+static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, const said_t *said, tpcomm_t **group_p) {
     tpc_world_t *world = parent->world;
-    const tpc_settings_t *settings = world->settings;
-    tpc_deadline_t deadline =
-        tpc_deadline_in(settings->init_timeout_ms, settings->config.interrupted, settings->config.interrupted_arg);
-    uint64_t start_ns = tpc_clock_ns(), channel = 0;
+    tpc_deadline_t deadline = tpc_deadline_in(world->settings->init_timeout_ms, parent_ended, parent);
+    uint64_t start_ns = tpc_clock_ns(), channel = 0, id = 0;
     int32_t sorted[TPCOMM_MAX_RANKS];
+    offer_t offer;
+    memset(&offer, 0, sizeof offer);
+    offer.said = *said;
     memcpy(sorted, said->ranks, (size_t)said->n * sizeof *sorted);
     qsort(sorted, (size_t)said->n, sizeof *sorted, ascending);
     int32_t my_world_rank = parent->ranks[parent->rank], me_sorted = 0, me = 0;
@@ -79,13 +100,17 @@ static tpcomm_status_t create(tpcomm_t *parent, const said_t *said, tpcomm_t **g
         if (sorted[i] == my_world_rank) me_sorted = i;
         if (said->ranks[i] == my_world_rank) me = i;
     }
-    tpcomm_status_t status = tpc_world_channel(world, parent->id, sorted, said->n, &channel);
+    tpcomm_status_t status = tpc_world_begin_group(world, parent->id, sorted, said->n, &channel, &offer.number);
     if (status != TPCOMM_OK) return status;
     tpc_team_t team = {.channel = channel, .ranks = sorted, .n = said->n, .me = me_sorted};
-    status = compare_lists(world, &team, said, &deadline);
-    if (status != TPCOMM_OK) return status;
-    tpc_group_plan_t plan = {.name = said->name, .id = channel, .ranks = said->ranks, .n = said->n, .me = me};
-    status = tpc_comm_create(world, &plan, &deadline, group_p);
+    status = agree_on_group(world, &team, mine_status, &offer, &deadline, &id);
+    if (status == TPCOMM_OK) {
+        tpc_group_plan_t plan = {.name = said->name, .id = id, .ranks = said->ranks, .n = said->n, .me = me};
+        status = tpc_comm_create(world, &plan, &deadline, group_p);
+    }
+    tpc_world_end_group(world, channel);
+    if (status == TPCOMM_ERR_INTERRUPTED && tpc_failure_status(&parent->failure) != TPCOMM_OK)
+        status = tpc_comm_failed(parent);
     if (status != TPCOMM_OK) return tpc_error_prefix(status, "group '%s'", said->name);
     (*group_p)->init_us = (uint32_t)((tpc_clock_ns() - start_ns) / 1000u);
     return TPCOMM_OK;
@@ -98,18 +123,22 @@ tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int3
     if (name == NULL) name = "group";
     tpcomm_status_t status = tpc_comm_check(parent);
     if (status == TPCOMM_OK) status = check_ranks(parent, ranks, n);
-    if (status == TPCOMM_OK) status = check_name(name);
     if (status != TPCOMM_OK) return status;
+    tpcomm_status_t named = check_name(name);
     said_t said;
     memset(&said, 0, sizeof said); /* compared as bytes */
     bool listed = false;
     said.n = n;
-    memcpy(said.name, name, strlen(name));
+    memcpy(said.name, name, strnlen(name, sizeof said.name - 1));
     for (int32_t i = 0; i < n; i++) {
         said.ranks[i] = parent->ranks[ranks[i]];
         listed = listed || ranks[i] == parent->rank;
     }
-    return listed ? create(parent, &said, group) : TPCOMM_OK;
+    if (!listed) return named;
+    atomic_fetch_add(&parent->making, 1); /* destroy waits for it */
+    status = create(parent, named, &said, group);
+    atomic_fetch_sub(&parent->making, 1);
+    return status;
 }
 
 typedef struct {

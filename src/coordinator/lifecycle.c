@@ -74,7 +74,8 @@ tpcomm_status_t tpcomm_destroy(tpcomm_t *comm) {
     }
     if (mine) {
         tpc_deadline_t deadline = tpc_deadline_in(DESTROY_WAIT_MS, NULL, NULL);
-        while (atomic_load(&comm->device.busy) != 0 || atomic_load(&comm->host.busy) != 0) {
+        while (atomic_load(&comm->device.busy) != 0 || atomic_load(&comm->host.busy) != 0 ||
+               atomic_load(&comm->making) != 0) {
             if (tpc_deadline_left_ms(&deadline) == 0)
                 return tpc_error(TPCOMM_ERR_BUSY, "group '%s': a thread is still inside after %u ms; nothing was freed",
                                  comm->name, DESTROY_WAIT_MS);

@@ -94,10 +94,10 @@ void tpc_world_release(tpc_world_t *world) {
     /* The watchdog first: it uses everything else. Not under the lock, which its functions take. */
     for (int32_t r = 0; r < TPCOMM_MAX_RANKS; r++) tpc_watchdog_remove(world->peers[r].watch);
     for (int i = 0; i < 2; i++) tpc_watchdog_remove(world->listeners[i].watch);
-    for (tpc_instance_t *instance = world->instances; instance != NULL;) {
-        tpc_instance_t *next = instance->next;
-        free(instance);
-        instance = next;
+    for (tpc_members_t *members = world->members; members != NULL;) {
+        tpc_members_t *next = members->next;
+        free(members);
+        members = next;
     }
     tpc_bootstrap_free(world->bootstrap);
     free(world->settings);
@@ -105,25 +105,41 @@ void tpc_world_release(tpc_world_t *world) {
     free(world);
 }
 
-tpcomm_status_t tpc_world_channel(tpc_world_t *world, uint64_t parent_id, const int32_t *ranks, int32_t n,
-                                  uint64_t *channel_p) {
-    uint64_t members = tpc_hash(TPC_HASH_START, &parent_id, sizeof parent_id);
-    members = tpc_hash(members, ranks, (size_t)n * sizeof *ranks);
+static tpc_members_t *find_members(tpc_world_t *world, uint64_t hash) {
+    tpc_members_t *members = world->members;
+    while (members != NULL && members->hash != hash) members = members->next;
+    return members;
+}
+
+tpcomm_status_t tpc_world_begin_group(tpc_world_t *world, uint64_t parent_id, const int32_t *ranks, int32_t n,
+                                      uint64_t *channel_p, uint64_t *number_p) {
+    uint64_t hash = tpc_hash(TPC_HASH_START, &parent_id, sizeof parent_id);
+    hash = tpc_hash(hash, ranks, (size_t)n * sizeof *ranks) | 1u; /* never 0, which is the world's own channel */
     tpcomm_status_t status = TPCOMM_OK;
     pthread_mutex_lock(&world->lock);
-    tpc_instance_t *instance = world->instances;
-    while (instance != NULL && instance->members != members) instance = instance->next;
-    if (instance == NULL && (instance = calloc(1, sizeof *instance)) != NULL) {
-        instance->members = members;
-        instance->next = world->instances;
-        world->instances = instance;
+    tpc_members_t *members = find_members(world, hash);
+    if (members == NULL && (members = calloc(1, sizeof *members)) != NULL) {
+        members->hash = hash;
+        members->next = world->members;
+        world->members = members;
     }
-    if (instance == NULL) {
+    if (members == NULL) {
         status = tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    } else if (members->busy) {
+        status =
+            tpc_error(TPCOMM_ERR_BUSY, "another thread is making a group of the same ranks; make them in one order");
     } else {
-        uint64_t count = ++instance->count;
-        *channel_p = tpc_hash(members, &count, sizeof count) | 1u; /* never 0, which is the world's own */
+        members->busy = true;
+        *number_p = ++members->made;
+        *channel_p = hash;
     }
     pthread_mutex_unlock(&world->lock);
     return status;
+}
+
+void tpc_world_end_group(tpc_world_t *world, uint64_t channel) {
+    pthread_mutex_lock(&world->lock);
+    tpc_members_t *members = find_members(world, channel);
+    if (members != NULL) members->busy = false;
+    pthread_mutex_unlock(&world->lock);
 }

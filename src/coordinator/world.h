@@ -30,12 +30,13 @@ typedef struct {
     int fd;
 } tpc_listener_watch_t;
 
-/** Teams of the same members so far, so that each gets a channel of its own. */
-typedef struct tpc_instance {
-    uint64_t members; /**< hash of parent and members */
-    uint64_t count;
-    struct tpc_instance *next;
-} tpc_instance_t;
+/** A set of ranks that has made groups under a parent. */
+typedef struct tpc_members {
+    uint64_t hash; /**< of parent and ranks: also the channel on which they meet */
+    uint64_t made; /**< attempts so far, as this rank counts them */
+    bool busy;     /**< a thread of this rank is making one */
+    struct tpc_members *next;
+} tpc_members_t;
 
 struct tpc_world {
     tpc_bootstrap_t *bootstrap;
@@ -44,7 +45,7 @@ struct tpc_world {
     pthread_mutex_t lock; /**< of all below; held by the watchdog while it tells the groups of a death */
     int32_t references;
     tpcomm_t *groups; /**< linked by next_group */
-    tpc_instance_t *instances;
+    tpc_members_t *members;
     tpc_peer_watch_t peers[TPCOMM_MAX_RANKS];
     tpc_listener_watch_t listeners[2];
 };
@@ -64,10 +65,13 @@ void tpc_world_enlist(tpc_world_t *world, tpcomm_t *group);
 void tpc_world_forget(tpc_world_t *world, tpcomm_t *group);
 
 /**
- * A channel for a new team of these members (world ranks, ascending) under parent: the same on all of them as long as
- * they make their teams in one order. Fails: NO_MEMORY.
+ * Begin to make a group of these members (world ranks, ascending) under parent.
+ * @param channel_p  where the members meet; the same on all of them, whatever failed before.
+ * @param number_p   of this attempt, as this rank counts them: the leader's names the group.
+ * Fails: BUSY (another thread of this rank is just making a group of the same members); NO_MEMORY.
  */
-tpcomm_status_t tpc_world_channel(tpc_world_t *world, uint64_t parent_id, const int32_t *ranks, int32_t n,
-                                  uint64_t *channel_p);
+tpcomm_status_t tpc_world_begin_group(tpc_world_t *world, uint64_t parent_id, const int32_t *ranks, int32_t n,
+                                      uint64_t *channel_p, uint64_t *number_p);
+void tpc_world_end_group(tpc_world_t *world, uint64_t channel);
 
 #endif

@@ -185,9 +185,31 @@ typedef struct {
     unsigned char *out;
 } round_t;
 
+/* A rank's share of a two-shot round: elements [begin, begin + count) of it. */
+typedef struct {
+    size_t begin, count;
+} share_t;
+
+/* Whole lines a rank, so that no two ranks write one line; the last ranks may get less or nothing. */
+static share_t share_of_rank(const state_t *state, const round_t *round, int32_t rank) {
+    size_t size = (size_t)state->group.agreed.size, per_line = TPC_CPU_LINE / round->element;
+    size_t most = ((round->count + size - 1) / size + per_line - 1) / per_line * per_line;
+    size_t begin = (size_t)rank * most < round->count ? (size_t)rank * most : round->count;
+    return (share_t){begin, round->count - begin < most ? round->count - begin : most};
+}
+
 static void all_reduce_stage(const state_t *state, const round_t *round) {
-    memcpy(chunk_of(state, state->group.rank, round->epoch), round->in + round->done * round->element,
-           round->count * round->element);
+    unsigned char *chunk = chunk_of(state, state->group.rank, round->epoch);
+    const unsigned char *in = round->in + round->done * round->element;
+    if (round->request->path != TPCOMM_PATH_CPU_TWOSHOT) {
+        memcpy(chunk, in, round->count * round->element);
+        return;
+    }
+    /* My own share nobody else reads. */
+    share_t mine = share_of_rank(state, round, state->group.rank);
+    size_t end = mine.begin + mine.count;
+    memcpy(chunk, in, mine.begin * round->element);
+    memcpy(chunk + end * round->element, in + end * round->element, (round->count - end) * round->element);
 }
 
 static tpcomm_status_t all_reduce_oneshot(state_t *state, const round_t *round) {
@@ -204,31 +226,28 @@ static tpcomm_status_t all_reduce_oneshot(state_t *state, const round_t *round) 
 static tpcomm_status_t all_reduce_twoshot(state_t *state, const round_t *round) {
     const tpcomm_call_t *call = round->request->call;
     int32_t size = state->group.agreed.size, me = state->group.rank;
-    size_t element = round->element, count = round->count, per_line = TPC_CPU_LINE / element;
+    size_t element = round->element;
     const unsigned char *in = round->in + round->done * element;
     unsigned char *out = round->out + round->done * element;
-    /* Whole lines a rank, so that no two ranks write one line; the last ranks may get less or nothing. */
-    size_t share = ((count + (size_t)size - 1) / (size_t)size + per_line - 1) / per_line * per_line;
-    size_t begin = (size_t)me * share < count ? (size_t)me * share : count;
-    size_t mine = count - begin < share ? count - begin : share;
     unsigned char *result = share_of(state, me, round->epoch);
-    if (mine > 0) {
+    share_t mine = share_of_rank(state, round, me);
+    if (mine.count > 0) {
         const void *sources[TPCOMM_MAX_RANKS];
         for (int32_t r = 0; r < size; r++)
-            sources[r] = (r == me ? in : (const unsigned char *)chunk_of(state, r, round->epoch)) + begin * element;
-        reduce_exactly(state->reduce[call->dtype][call->op], result, sources, size, mine);
+            sources[r] =
+                (r == me ? in : (const unsigned char *)chunk_of(state, r, round->epoch)) + mine.begin * element;
+        reduce_exactly(state->reduce[call->dtype][call->op], result, sources, size, mine.count);
     }
     tpc_signal_post(&answer_of(state, me, round->epoch)->posted, round->epoch);
-    memcpy(out + begin * element, result, mine * element);
+    memcpy(out + mine.begin * element, result, mine.count * element);
     for (int32_t i = 1; i < size; i++) {
         int32_t r = (me + i) % size;
-        size_t from = (size_t)r * share;
-        if (from >= count) continue;
+        share_t theirs = share_of_rank(state, round, r);
+        if (theirs.count == 0) continue;
         tpcomm_status_t status =
             tpc_signal_wait(&answer_of(state, r, round->epoch)->posted, round->epoch, state->group.wait);
         if (status != TPCOMM_OK) return wait_failed(state, round->request, round->epoch, true, status);
-        memcpy(out + from * element, share_of(state, r, round->epoch),
-               (count - from < share ? count - from : share) * element);
+        memcpy(out + theirs.begin * element, share_of(state, r, round->epoch), theirs.count * element);
     }
     return TPCOMM_OK;
 }
@@ -285,7 +304,7 @@ static const struct {
     [TPCOMM_ALL_REDUCE] = {all_reduce_stage, all_reduce_oneshot},
     [TPCOMM_BARRIER] = {NULL, NULL}, /* no data: the announcement is all */
     [TPCOMM_BROADCAST] = {broadcast_stage, broadcast_finish},
-    [TPCOMM_ALL_GATHER] = {all_reduce_stage, all_gather_finish},
+    [TPCOMM_ALL_GATHER] = {all_reduce_stage, all_gather_finish}, /* stages alike: its path is never two-shot */
     [TPCOMM_REDUCE_SCATTER] = {reduce_scatter_stage, reduce_scatter_finish},
 };
 
@@ -294,6 +313,7 @@ static uint64_t staged_bytes(const state_t *state, const round_t *round) {
     uint64_t bytes = round->count * round->element;
     const tpcomm_call_t *call = round->request->call;
     if (call->coll == TPCOMM_REDUCE_SCATTER) return bytes * (uint64_t)(state->group.agreed.size - 1);
+    if (round->request->path == TPCOMM_PATH_CPU_TWOSHOT) return bytes; /* all but my share, and my share's result */
     return call->coll == TPCOMM_BROADCAST && call->root != state->group.rank ? 0 : bytes;
 }
 

@@ -202,6 +202,18 @@ class Replay(unittest.TestCase):
         self.assertEqual(len(data["iterations"]), min(settings["iterations"], 10000))
         self.assertIn("as many as fit the budget", out)
 
+    def test_over_budget(self):
+        """A run that turns out slower than the warm-up promised ends early, says so, and forgets what it never came to."""
+        data, out, _ = self.replay("--ranks", "2", "--budget-s", "0.3", env={"TPCOMM_BENCH_FAULT": "late@1:200"})
+        done = data["manifest"]["settings"]["iterations"]
+        self.assertGreaterEqual(done, 1)
+        self.assertLess(done, data["manifest"]["settings"]["iterations_planned"])
+        self.assertEqual(len(data["iterations"]), done)
+        self.assertEqual(sum(size["iterations"] for size in data["sizes"]), done)
+        self.assertTrue(all(size["calls"] for size in data["sizes"]))
+        self.assertEqual(sum(rank["last_starts"] for rank in data["manifest"]["ranks"]), done)
+        self.assertIn("half over the budget of 0.3 s", out)
+
     def test_lump(self):
         data, out, _ = self.replay("--ranks", "2", "--iterations", "12", "--lump")
         self.assertEqual(data["lump_us"]["n"], 12)
@@ -232,7 +244,7 @@ class Replay(unittest.TestCase):
         self.assertEqual([rank["last_starts"] for rank in data["manifest"]["ranks"]], [0, 16])
         calls = [iteration["comm_us"] / CALLS for iteration in data["iterations"]]
         self.assertLess(sorted(calls)[8], 25000)
-        self.assertRegex(out, r"start skew .*rank 1 100 %")
+        self.assertRegex(out, r"start skew .*rank 1 100%")
         self.assertIn("not counted", out)
 
     def test_rank_dies(self):
@@ -332,12 +344,14 @@ class Replay(unittest.TestCase):
                     return
                 seen.append(piece)
 
-        reader = threading.Thread(target=read)
+        reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        done = subprocess.run([BENCH, *self.options("--ranks", "2", "--iterations", "6")], stdout=subprocess.PIPE, stderr=slave, text=True,
-                              timeout=LIMIT, env={**os.environ, "TPCOMM_BENCH_FAULT": "late@1:100"})
-        os.close(slave)
-        reader.join()
+        try:
+            done = subprocess.run([BENCH, *self.options("--ranks", "2", "--iterations", "6")], stdout=subprocess.PIPE, stderr=slave,
+                                  text=True, timeout=LIMIT, env={**os.environ, "TPCOMM_BENCH_FAULT": "late@1:100"})
+        finally:
+            os.close(slave)
+        reader.join(LIMIT)
         os.close(master)
         self.assertEqual(done.returncode, 0)
         self.assertIn(b"replay: iteration ", b"".join(seen))

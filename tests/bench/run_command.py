@@ -120,7 +120,10 @@ class Run(unittest.TestCase):
         """Ranks are in groups of their own, where reading the terminal would stop them."""
         pid, fd = pty.fork()
         if pid == 0:
-            os.execv(BENCH, [BENCH, "run", "-n", "2", "--", sys.executable, "-c", RANK + "print('got', rank, sys.stdin.readline())"])
+            try:
+                os.execv(BENCH, [BENCH, "run", "-n", "2", "--", sys.executable, "-c", RANK + "print('got', rank, sys.stdin.readline())"])
+            finally:
+                os._exit(127)
         os.write(fd, b"typed\n")
         seen = b""
         while True:

@@ -3,10 +3,6 @@
  * Check that an address which is taken ends the meeting at once and by name on all ranks, that a range of ports is
  * searched, and that many jobs which start at once with automatic ports all come up (I7).
  */
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include "unit/bootstrap_job.h"
 
 static int32_t size = 2;
@@ -23,20 +19,6 @@ static int listen_on(uint16_t port) {
         return -1;
     }
     return fd;
-}
-
-/** base + 0 ... + 16 are free, outside the range that the kernel hands out by itself. */
-static void find_base(void) {
-    for (base = (uint16_t)(20000 + getpid() % 500 * 20);; base = (uint16_t)(base + 20)) {
-        int fds[17], free_ports = 0;
-        for (uint16_t i = 0; i < 17; i++) {
-            fds[i] = listen_on((uint16_t)(base + i));
-            free_ports += fds[i] >= 0;
-        }
-        for (int i = 0; i < 17; i++)
-            if (fds[i] >= 0) close(fds[i]);
-        if (free_ports == 17) return;
-    }
 }
 
 /** Somebody who answers every connection in a language of his own. */
@@ -177,7 +159,7 @@ int main(void) {
     char text[64];
     job_clean_environment();
     job_set_unique_id("address");
-    find_base();
+    base = job_find_ports(1, 20); /* and 16 behind it */
 
     size = 3;
     int fd = listen_on(base);

@@ -256,7 +256,7 @@ int main(void) {
     job_clean_environment();
     job_set_unique_id("jobs");
     run_all();
-    snprintf(address, sizeof address, "127.0.0.1:%d", 20000 + getpid() % 12000);
+    snprintf(address, sizeof address, "127.0.0.1:%d", job_find_ports(2, 1));
     setenv("TPCOMM_ROOT", address, 1);
     /* Two jobs at one port cannot be; the rest can. */
     job_run(3, eight_at_once);

@@ -114,9 +114,9 @@ static void check_death(void) {
     }
 }
 
-static void run_death(void) {
+static void run_death(job_body_t body) {
     job_prepare();
-    for (int32_t i = 0; i < SIZE; i++) job_start(i, dying_rank);
+    for (int32_t i = 0; i < SIZE; i++) job_start(i, body);
     job_await(SIZE, 1);
     poll(NULL, 0, 300); /* it gets to the step in far less */
     kill(job_pids[victim], SIGKILL);
@@ -127,6 +127,29 @@ static void run_death(void) {
         else
             job_wait(i);
     }
+}
+
+/* ------------------------------------------------------------------ later */
+
+/** It is killed after all have met, while a child that it forked holds all its sockets: the others see it all the same.
+ */
+static void dying_later(int32_t index, outcome_t *outcome) {
+    static const int32_t ranks[SIZE] = {0, 1, 2};
+    tpc_bootstrap_t *bootstrap;
+    CHECK_OK(meet(index, 40000, &bootstrap));
+    tpc_team_t world = {.channel = 0, .ranks = ranks, .n = SIZE, .me = index};
+    if (index == victim) {
+        pid_t child = fork();
+        if (child == 0)
+            for (;;) pause();
+        memcpy(outcome->id.bytes, &child, sizeof child);
+        atomic_store(&job_outcomes[SIZE].stage, 1);
+        for (;;) pause();
+    }
+    uint64_t start_ns = tpc_clock_ns();
+    tpc_deadline_t deadline = tpc_deadline_in(40000, NULL, NULL);
+    job_keep(outcome, tpc_team_gather(bootstrap, &world, "later", TPCOMM_OK, NULL, 0, NULL, &deadline), start_ns);
+    tpc_bootstrap_free(bootstrap);
 }
 
 /* ------------------------------------------------------------------ threads */
@@ -184,9 +207,17 @@ int main(void) {
     char address[64];
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(board != MAP_FAILED);
-    snprintf(address, sizeof address, "127.0.0.1:%d", 20000 + getpid() % 12000);
+    snprintf(address, sizeof address, "127.0.0.1:%d", job_find_ports(4, 1));
     job_clean_environment();
     check_threads();
+    for (victim = 0; victim < SIZE; victim++) {
+        pid_t child;
+        job_set_unique_id("later");
+        run_death(dying_later);
+        memcpy(&child, job_outcomes[victim].id.bytes, sizeof child);
+        kill(child, SIGKILL);
+        check_death();
+    }
     for (way = UNIX; way < WAYS; way++) {
         job_clean_environment();
         job_set_unique_id("steps");
@@ -200,7 +231,7 @@ int main(void) {
                 check_failure();
                 if (way == EXCHANGE || strcmp(step, "connect") == 0) continue;
                 memset(board, 0, sizeof *board);
-                run_death();
+                run_death(dying_rank);
                 check_death();
             }
         }

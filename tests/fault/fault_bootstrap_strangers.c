@@ -3,10 +3,7 @@
  * Check that strangers at the door (garbage, half a greeting, silence, a hundred connections, processes that pose as a
  * rank) neither disturb nor stall a meeting, nor the answering of late-comers afterwards.
  */
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stddef.h>
-#include <sys/socket.h>
 #include <sys/un.h>
 
 #include "base/hash.h"
@@ -199,7 +196,7 @@ int main(void) {
     job_set_unique_id("strangers");
     run();
     printf("unix\n");
-    port = (uint16_t)(20000 + getpid() % 12000);
+    port = job_find_ports(5, 1);
     job_set("TPCOMM_ROOT", "127.0.0.1:%u", port);
     run();
     printf("tcp\n");

@@ -5,6 +5,7 @@
  * its groups, that members who disagree are told so and nobody hangs (H21); split; batches over groups in opposite
  * orders.
  */
+#include <pthread.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -241,8 +242,100 @@ static void death_breaks_groups(int32_t rank, int32_t size, void *arg) {
     CHECK_OK(tpcomm_destroy(world));
 }
 
+/* A rank that gives something wrong tells the others so, and nobody is out of step afterwards. */
+static void refused_on_one_rank(int32_t rank, int32_t size, void *arg) {
+    (void)size, (void)arg;
+    tpcomm_config_t config = ranks_config();
+    tpcomm_t *world = NULL, *group = NULL;
+    config.init_timeout_ms = 1000;
+    CHECK_OK(tpcomm_init_env(&config, &world));
+    static const int32_t both[] = {0, 1};
+    static const char too_long[] = "a name that has more than the sixty-three bytes which there is room for";
+    for (int attempt = 0; attempt < 4; attempt++) {
+        CHECK_OK(tpcomm_barrier(world, NULL));
+        const char *name = rank == 1 && attempt == 0 ? too_long : "both";
+        CHECK_STATUS(tpcomm_group_create(world, both, 2, name, &group),
+                     attempt > 0 ? TPCOMM_OK : TPCOMM_ERR_INVALID_ARG);
+        if (attempt == 0) CHECK_ERROR_HAS("name is longer");
+        if (group != NULL) CHECK_EQ(sum(group, 1), 2);
+        end(group);
+    }
+    end(world);
+}
+
+static void *makes_a_group(void *parent) {
+    static const int32_t both[] = {0, 1};
+    tpcomm_t *group = NULL;
+    CHECK_STATUS(tpcomm_group_create(parent, both, 2, "never", &group), TPCOMM_ERR_ABORTED);
+    CHECK_ERROR_HAS("enough of this");
+    CHECK(group == NULL);
+    return NULL;
+}
+
+/* A rank that waits for the others in group_create is set free by its parent's abort, and destroy waits for it. */
+static void aborted_while_making(void) {
+    tpcomm_config_t config = ranks_config();
+    tpcomm_t *comms[2];
+    pthread_t thread;
+    CHECK_OK(tpcomm_init_local(2, NULL, &config, comms));
+    CHECK_EQ(pthread_create(&thread, NULL, makes_a_group, comms[0]), 0);
+    usleep(200000);
+    uint64_t start = tpc_clock_ns();
+    CHECK_OK(tpcomm_abort(comms[1], "enough of this"));
+    CHECK_OK(tpcomm_destroy(comms[0]));
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK(tpc_clock_ns() - start < 2000000000u);
+    CHECK_OK(tpcomm_destroy(comms[1]));
+}
+
+typedef struct {
+    tpcomm_t *a, *b;
+    int32_t rank;
+} two_worlds_t;
+
+static void *batches(void *arg) {
+    two_worlds_t *worlds = arg;
+    for (int round = 0; round < 20; round++) {
+        int32_t x[2] = {1, 10}, out[2] = {0, 0};
+        int first = worlds->rank;
+        CHECK_OK(tpcomm_batch_begin());
+        for (int k = 0; k < 2; k++) {
+            int which = (first + k) % 2;
+            CHECK_OK(tpcomm_all_reduce(which ? worlds->b : worlds->a, &x[which], &out[which], 1, TPCOMM_I32, TPCOMM_SUM,
+                                       NULL));
+        }
+        CHECK_OK(tpcomm_batch_end());
+        CHECK_EQ(out[0], 2);
+        CHECK_EQ(out[1], 20);
+    }
+    return NULL;
+}
+
+/* Opposite orders again, of two worlds: their groups' ids are the same. */
+static void two_worlds(void) {
+    tpcomm_config_t config = ranks_config();
+    tpcomm_t *a[2], *b[2];
+    two_worlds_t worlds[2];
+    pthread_t threads[2];
+    config.op_timeout_ms = 10000;
+    CHECK_OK(tpcomm_init_local(2, NULL, &config, a));
+    CHECK_OK(tpcomm_init_local(2, NULL, &config, b));
+    for (int32_t r = 0; r < 2; r++) {
+        worlds[r] = (two_worlds_t){a[r], b[r], r};
+        CHECK_EQ(pthread_create(&threads[r], NULL, batches, &worlds[r]), 0);
+    }
+    for (int r = 0; r < 2; r++) CHECK_EQ(pthread_join(threads[r], NULL), 0);
+    for (int r = 0; r < 2; r++) {
+        CHECK_OK(tpcomm_destroy(a[r]));
+        CHECK_OK(tpcomm_destroy(b[r]));
+    }
+}
+
 int main(void) {
     tpcomm_config_t config = ranks_config();
+    aborted_while_making();
+    two_worlds();
+    ranks_fork(2, refused_on_one_rank, NULL);
     static const rank_fn bodies[] = {tp_and_ep, orders_and_instances, only_the_listed, wrong_lists, cross_wired,
                                      split,     opposite_orders,      hundred_at_once};
     for (int kind = 0; kind < RANKS_KINDS; kind++)

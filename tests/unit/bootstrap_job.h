@@ -3,8 +3,10 @@
 #ifndef TPC_TESTS_UNIT_BOOTSTRAP_JOB_H
 #define TPC_TESTS_UNIT_BOOTSTRAP_JOB_H
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,6 +14,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -179,6 +182,24 @@ static inline tpcomm_status_t job_meet_until(const tpc_deadline_t *deadline, tpc
 static inline tpcomm_status_t job_meet_env(uint64_t timeout_ms, tpc_bootstrap_t **bootstrap_p) {
     tpc_deadline_t deadline = tpc_deadline_in(timeout_ms, NULL, NULL);
     return job_meet_until(&deadline, bootstrap_p);
+}
+
+/**
+ * The first of count TCP ports that are free now. Each test has a region of its own (0 to 5) below the range that the
+ * kernel hands out by itself, so that tests that run at once do not take each other's.
+ */
+static inline uint16_t job_find_ports(int region, int count) {
+    for (int turn = 0;; turn++) {
+        int first = 20000 + region * 2000 + (getpid() + turn) % (2000 / count) * count, free_ports = 0;
+        for (int i = 0; i < count; i++) {
+            struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(first + i))};
+            int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            free_ports += bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+            close(fd);
+        }
+        if (free_ports == count) return (uint16_t)first;
+        if (turn == 2000) FAIL("no %d free ports in region %d", count, region);
+    }
 }
 
 /** A name that no other run of a test has. */

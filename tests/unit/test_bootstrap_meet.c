@@ -3,25 +3,10 @@
  * Check that 1 to 8 ranks meet in each way there is, that each has a link to every other one and knows the facts of it,
  * and that afterwards no descriptor is left.
  */
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include "unit/bootstrap_job.h"
 
 static int32_t size;
 static uint16_t port;
-
-/** A port nobody listens on, outside the range that the kernel hands out by itself. */
-static uint16_t free_port(void) {
-    for (uint16_t tried = (uint16_t)(20000 + getpid() % 4000 * 3);; tried++) {
-        struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(tried)};
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        int bound = bind(fd, (struct sockaddr *)&address, sizeof address);
-        close(fd);
-        if (bound == 0) return tried;
-    }
-}
 
 static int listen_on(uint16_t wanted) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(wanted)};
@@ -225,7 +210,7 @@ int main(void) {
     job_clean_environment();
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(board != MAP_FAILED);
-    port = free_port();
+    port = job_find_ports(0, 20);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         size = sizes[i];
         job_clean_environment();
@@ -251,8 +236,10 @@ int main(void) {
         close(agent);
         close(stranger);
 
-        /* No address at all: one host, by the unix socket of the bare variables. */
+        /* No address at all: one host, by the unix socket of the bare variables (and a name against other runs of this
+         * test). */
         job_clean_environment();
+        job_set_unique_id("bare");
         job_run(size, by_torchrun);
         check_all("bare RANK and WORLD_SIZE", "unix socket @tpcomm-");
 

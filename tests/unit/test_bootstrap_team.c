@@ -129,6 +129,29 @@ static void descriptors_move(tpc_bootstrap_t *bootstrap) {
     }
 }
 
+/** A member without room for a descriptor: a failure of all, not a lost link. */
+static void descriptors_run_out(tpc_bootstrap_t *bootstrap) {
+    tpc_team_t world = world_of(bootstrap);
+    struct rlimit limit, few;
+    int fd = world.me == 0 ? memfd_create("test", MFD_CLOEXEC) : -1, got = -1, spare[64], spares = 0;
+    tpc_deadline_t deadline = in_ms(20000);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    few = limit;
+    few.rlim_cur = 64;
+    if (world.me == 2) {
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        while ((spare[spares] = dup(STDERR_FILENO)) >= 0) spares++;
+    }
+    CHECK_STATUS(tpc_team_broadcast_fd(bootstrap, &world, "share", TPCOMM_OK, fd, &got, &deadline),
+                 TPCOMM_ERR_PEER_FAILED);
+    CHECK_ERROR_HAS("rank 2 failed in 'share': the descriptor of rank 0 did not arrive");
+    CHECK_EQ(got, -1);
+    while (spares > 0) close(spare[--spares]);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, 20000));
+    if (fd >= 0) close(fd);
+}
+
 static void failures_are_shared(tpc_bootstrap_t *bootstrap) {
     static const struct {
         tpcomm_status_t mine, want;
@@ -338,26 +361,30 @@ static void run_threads(void) {
     CHECK_EQ(job_count_fds(), fds);
 }
 
-static void run(const char *name, scenario_t chosen, bool across_hosts) {
+/** Between which ranks a scenario is tried; between processes of one host all are. */
+enum { HERE = 0, ACROSS_HOSTS = 1, THREADS = 2 };
+
+static void run(const char *name, scenario_t chosen, int also) {
     uint64_t start_ns = tpc_clock_ns();
     scenario = chosen;
     job_run(SIZE, rank_process);
-    if (across_hosts) job_run(SIZE, rank_process_two_hosts);
-    run_threads();
+    if (also & ACROSS_HOSTS) job_run(SIZE, rank_process_two_hosts);
+    if (also & THREADS) run_threads();
     printf("%s: %llu ms\n", name, (unsigned long long)((tpc_clock_ns() - start_ns) / 1000000));
 }
 
 int main(void) {
     job_clean_environment();
     job_set_unique_id("team");
-    run("data moves", data_moves, true);
-    run("descriptors move", descriptors_move, false);
-    run("failures are shared", failures_are_shared, true);
-    run("mismatches are named", mismatches_are_named, true);
-    run("late members", late_members, true);
-    run("late leader", late_leader, true);
-    run("interrupted", interrupted, true);
-    for (leaver = 0; leaver < SIZE; leaver += 2) run("somebody leaves", somebody_leaves, true);
-    run("channels at once", channels_at_once, true);
+    run("data moves", data_moves, ACROSS_HOSTS | THREADS);
+    run("descriptors move", descriptors_move, THREADS);
+    run("descriptors run out", descriptors_run_out, HERE);
+    run("failures are shared", failures_are_shared, ACROSS_HOSTS | THREADS);
+    run("mismatches are named", mismatches_are_named, ACROSS_HOSTS | THREADS);
+    run("late members", late_members, ACROSS_HOSTS | THREADS);
+    run("late leader", late_leader, ACROSS_HOSTS | THREADS);
+    run("interrupted", interrupted, ACROSS_HOSTS | THREADS);
+    for (leaver = 0; leaver < SIZE; leaver += 2) run("somebody leaves", somebody_leaves, ACROSS_HOSTS | THREADS);
+    run("channels at once", channels_at_once, ACROSS_HOSTS | THREADS);
     return 0;
 }

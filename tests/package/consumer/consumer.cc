@@ -11,7 +11,7 @@
 int main() {
     if (tpcomm_version() != TPCOMM_VERSION_NUMBER) return 1;
     std::array<tpcomm_t *, 2> comms{};
-    if (tpcomm_init_local(2, nullptr, comms.data()) != TPCOMM_OK) {
+    if (tpcomm_init_local(2, nullptr, nullptr, comms.data()) != TPCOMM_OK) {
         std::fprintf(stderr, "init_local: %s\n", tpcomm_last_error());
         return 1;
     }

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts ranks: as threads of this process, as processes of tpcomm-bench run, or one by one. As a program, it is one such process:
+python ranks.py MODULE FUNCTION runs MODULE.FUNCTION(comm)."""
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import uuid
+
+import tpcomm
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LIMIT = 60  # seconds that nothing here comes near
+
+
+def on_threads(n, function, **settings):
+    """function(comm) on n ranks that are threads; their results in rank order. The first exception of a rank is raised."""
+    comms = tpcomm.init_local(n, **settings)
+    results, raised = [None] * n, []
+
+    def run(comm):
+        try:
+            with comm:
+                results[comm.rank] = function(comm)
+        except BaseException as error:  # pylint: disable=broad-except
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(comm,)) for comm in comms]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    if raised:
+        raise raised[0]
+    assert not any(thread.is_alive() for thread in threads), "a rank did not come to its end"
+    return results
+
+
+def on_processes(n, function):
+    """function(comm) on n ranks that are processes; function is one of a module in this folder."""
+    run(n, os.path.join(HERE, "ranks.py"), function.__module__, function.__name__)
+
+
+def run(n, *arguments, environment=None):
+    """python3 with these arguments as n ranks, all of which have to end well; their output, "[rank] " in front of each line."""
+    command = [os.environ["TPCOMM_TEST_BENCH"], "run", "-n", str(n), "--timeout-s", str(LIMIT), "--", sys.executable, *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=LIMIT + 10,
+                          env={**os.environ, **(environment or {})})
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+class Process:
+    """A Python program as one rank of a job, or as no rank at all."""
+
+    def __init__(self, code, rank=None, size=None, job="", **variables):
+        environment = {**os.environ, **variables}
+        if rank is not None:
+            environment.update(TPCOMM_RANK=str(rank), TPCOMM_SIZE=str(size), TPCOMM_JOB_ID=job)
+        # A test run in the background has SIGINT ignored, and children would keep that.
+        self.process = subprocess.Popen([sys.executable, "-u", "-c", textwrap.dedent(code)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True, env=environment,
+                                        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+        self.output = ""
+
+    def wait_for(self, line):
+        """Read up to a line."""
+        for got in self.process.stdout:
+            self.output += got
+            if got.strip() == line:
+                return
+        raise AssertionError(f"no line {line!r} in\n{self.output}")
+
+    def say(self, line="go"):
+        """Give the program a line to read."""
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        """Exit code, all output."""
+        try:
+            self.output += self.process.communicate(timeout=LIMIT)[0]
+        finally:
+            self.process.kill()
+        return self.process.returncode, self.output
+
+
+class Job:
+    """Processes that are the ranks of one world; each has its own program. Killed at the end."""
+
+    def __init__(self, *codes, **variables):
+        job = uuid.uuid4().hex
+        self.ranks = [Process(code, rank, len(codes), job, **variables) for rank, code in enumerate(codes)]
+
+    def __enter__(self):
+        return self.ranks
+
+    def __exit__(self, *_):
+        for rank in self.ranks:
+            rank.process.kill()
+            rank.process.communicate()
+
+
+if __name__ == "__main__":
+    with tpcomm.init_env(init_timeout_ms=30000, op_timeout_ms=30000) as world:
+        getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(world)
