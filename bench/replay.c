@@ -253,7 +253,7 @@ static int run_threads(const bench_replay_t *replay, int32_t ranks, const tpcomm
     tpcomm_t *comms[TPCOMM_MAX_RANKS];
     thread_rank_t rank[TPCOMM_MAX_RANKS];
     pthread_t thread[TPCOMM_MAX_RANKS];
-    tpcomm_status_t status = tpcomm_init_local(ranks, NULL, NULL, config, comms);
+    tpcomm_status_t status = tpcomm_init_local(ranks, NULL, config, comms);
     if (status != TPCOMM_OK) return fail(0, status);
     int32_t started = 1;
     int error = 0;

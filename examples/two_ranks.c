@@ -19,7 +19,7 @@ static void *rank_main(void *arg) {
 
 int main(void) {
     tpcomm_t *comms[2];
-    if (tpcomm_init_local(2, NULL, NULL, NULL, comms) != TPCOMM_OK) return fprintf(stderr, "%s\n", tpcomm_last_error()), 1;
+    if (tpcomm_init_local(2, NULL, NULL, comms) != TPCOMM_OK) return fprintf(stderr, "%s\n", tpcomm_last_error()), 1;
     pthread_t thread;
     if (pthread_create(&thread, NULL, rank_main, comms[1]) != 0) return 1;
     rank_main(comms[0]);

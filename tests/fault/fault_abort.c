@@ -60,7 +60,7 @@ static void destroyed_while_inside(void) {
     resources_t before = resources_now();
     tpcomm_t *comms[2];
     pthread_t thread;
-    CHECK_OK(tpcomm_init_local(2, NULL, NULL, &config, comms));
+    CHECK_OK(tpcomm_init_local(2, NULL, &config, comms));
     CHECK_EQ(pthread_create(&thread, NULL, waits_inside, comms[0]), 0);
     tpcomm_rank_info_t info = {.struct_size = sizeof info};
     do {

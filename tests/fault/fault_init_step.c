@@ -49,7 +49,7 @@ static void threads(const fault_t *fault) {
     ranks_set_hooks(hooks);
     resources_t before = resources_now();
     tpcomm_config_t config = {.struct_size = sizeof config, .init_timeout_ms = 20000};
-    CHECK_STATUS(tpcomm_init_local(3, NULL, NULL, &config, comms), TPCOMM_ERR_PEER_FAILED);
+    CHECK_STATUS(tpcomm_init_local(3, NULL, &config, comms), TPCOMM_ERR_PEER_FAILED);
     for (int r = 0; r < 3; r++) CHECK(comms[r] == NULL);
     resources_check_equal(before, fault->step);
     ranks_set_hooks("");

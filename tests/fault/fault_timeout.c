@@ -99,7 +99,7 @@ static void interrupted(void) {
     tpcomm_config_t config = ranks_config();
     config.interrupted = stop_please;
     config.interrupted_arg = &active;
-    CHECK_OK(tpcomm_init_local(2, NULL, NULL, &config, comms));
+    CHECK_OK(tpcomm_init_local(2, NULL, &config, comms));
     active = 1;
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, wait_forever, comms[0]), 0);

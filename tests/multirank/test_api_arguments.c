@@ -136,7 +136,7 @@ static void misuse(void) {
     tpcomm_config_t config = ranks_config();
     tpcomm_t *comms[2];
     pthread_t thread;
-    CHECK_OK(tpcomm_init_local(2, NULL, NULL, &config, comms));
+    CHECK_OK(tpcomm_init_local(2, NULL, &config, comms));
     CHECK_EQ(pthread_create(&thread, NULL, call_in_thread, comms[0]), 0);
     tpcomm_rank_info_t info = {.struct_size = sizeof info};
     do {
@@ -181,25 +181,25 @@ static void init_arguments(void) {
     CHECK_STATUS(tpcomm_init_rank(NULL, 0, 2, NULL, &comm), TPCOMM_ERR_INVALID_ARG);
     CHECK_STATUS(tpcomm_init_rank(&id, 0, 2, NULL, &comm), TPCOMM_ERR_INVALID_ARG); /* no id of ours */
     CHECK_STATUS(tpcomm_init_exchange(0, 2, NULL, NULL, NULL, &comm), TPCOMM_ERR_INVALID_ARG);
-    CHECK_STATUS(tpcomm_init_local(0, NULL, NULL, NULL, &comm), TPCOMM_ERR_INVALID_ARG);
+    CHECK_STATUS(tpcomm_init_local(0, NULL, NULL, &comm), TPCOMM_ERR_INVALID_ARG);
     CHECK_STATUS(tpcomm_unique_id_create(NULL), TPCOMM_ERR_INVALID_ARG);
     CHECK_OK(tpcomm_destroy(NULL));
     config.struct_size = 1;
-    CHECK_STATUS(tpcomm_init_local(1, NULL, NULL, &config, &comm), TPCOMM_ERR_INVALID_ARG);
+    CHECK_STATUS(tpcomm_init_local(1, NULL, &config, &comm), TPCOMM_ERR_INVALID_ARG);
     config = ranks_config();
     config.device_kind = TPCOMM_DEVICE_CUDA;
-    CHECK_STATUS(tpcomm_init_local(1, NULL, NULL, &config, &comm), TPCOMM_ERR_UNSUPPORTED);
+    CHECK_STATUS(tpcomm_init_local(1, NULL, &config, &comm), TPCOMM_ERR_UNSUPPORTED);
     CHECK_ERROR_HAS("cuda");
     config = ranks_config();
     config.device_kind = 9;
-    CHECK_STATUS(tpcomm_init_local(1, NULL, NULL, &config, &comm), TPCOMM_ERR_INVALID_ARG);
+    CHECK_STATUS(tpcomm_init_local(1, NULL, &config, &comm), TPCOMM_ERR_INVALID_ARG);
     config = ranks_config();
     config.workspace_bytes = 1;
-    CHECK_STATUS(tpcomm_init_local(2, NULL, NULL, &config, (tpcomm_t *[2]){0}), TPCOMM_ERR_CONFIG);
+    CHECK_STATUS(tpcomm_init_local(2, NULL, &config, (tpcomm_t *[2]){0}), TPCOMM_ERR_CONFIG);
     CHECK_ERROR_HAS("workspace_bytes");
     config = ranks_config();
     config.deterministic = 3;
-    CHECK_STATUS(tpcomm_init_local(1, NULL, NULL, &config, &comm), TPCOMM_ERR_INVALID_ARG);
+    CHECK_STATUS(tpcomm_init_local(1, NULL, &config, &comm), TPCOMM_ERR_INVALID_ARG);
 }
 
 int main(void) {

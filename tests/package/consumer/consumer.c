@@ -35,7 +35,7 @@ int main(void) {
         return 1;
     }
     tpcomm_t *comms[RANKS];
-    if (tpcomm_init_local(RANKS, NULL, NULL, NULL, comms) != TPCOMM_OK) {
+    if (tpcomm_init_local(RANKS, NULL, NULL, comms) != TPCOMM_OK) {
         fprintf(stderr, "init_local: %s\n", tpcomm_last_error());
         return 1;
     }
