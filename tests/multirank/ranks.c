@@ -41,7 +41,7 @@ static void *thread_main(void *arg) {
 static void run_threads(int32_t size, const tpcomm_config_t *config, rank_fn fn, void *arg) {
     tpcomm_t *comms[TPCOMM_MAX_RANKS];
     thread_t threads[TPCOMM_MAX_RANKS];
-    CHECK_OK(tpcomm_init_local(size, NULL, NULL, config, comms));
+    CHECK_OK(tpcomm_init_local(size, NULL, config, comms));
     for (int32_t r = 0; r < size; r++) {
         threads[r] = (thread_t){.rank = {.comm = comms[r], .rank = r, .size = size, .arg = arg}, .fn = fn};
         CHECK_EQ(pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]), 0);
