@@ -70,9 +70,15 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
                          tpc_bootstrap_member(bootstrap, team->ranks[0])->host_id, odd,
                          tpc_bootstrap_member(bootstrap, team->ranks[odd])->host_id);
     comm->backend = tpc_backends[0];
-    if (settings->forced_path != 0 && !has_path(comm->backend, settings->forced_path))
-        return tpc_error(TPCOMM_ERR_CONFIG, "TPCOMM_PATH or config.path asks for %s, which this group does not have",
-                         tpcomm_path_name(settings->forced_path));
+    /* A group of one takes its copy whatever is forced. */
+    tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
+    const char *why_not = "it has no such path";
+    if (has_path(comm->backend, settings->forced_path))
+        why_not = comm->backend->why_not(&comm->agreed, settings->forced_path, &key);
+    if (settings->forced_path != 0 && comm->size > 1 && why_not != NULL)
+        return tpc_error(TPCOMM_ERR_CONFIG,
+                         "TPCOMM_PATH or config.path asks for %s, which group '%s' of %d ranks cannot take: %s",
+                         tpcomm_path_name(settings->forced_path), comm->name, comm->size, why_not);
     return TPCOMM_OK;
 }
 
