@@ -254,7 +254,8 @@ TPCOMM_API tpcomm_status_t tpcomm_finalize(tpcomm_t *comm);
  * Free a communicator; NULL is allowed. Without a finalize before it, peers that still use the group get
  * TPCOMM_ERR_ABORTED naming this rank.
  * Collective: no. Blocks: at most 1 s. Threads: nobody else may use comm any more; tpcomm_abort first wakes a thread that
- * waits inside it. Fails: BUSY if a thread is still inside after 1 s (nothing is freed then).
+ * waits inside it. Fails: BUSY if a thread is still inside after 1 s, INVALID_STATE if an open batch has calls of it
+ * (nothing is freed then).
  */
 TPCOMM_API tpcomm_status_t tpcomm_destroy(tpcomm_t *comm);
 
@@ -352,7 +353,7 @@ TPCOMM_API tpcomm_status_t tpcomm_reduce_scatter(tpcomm_t *comm, const void *in,
  * Begin a batch on this thread: the calls until the matching end, on any communicators, are taken together, and two ranks may
  * make them in different orders as long as each communicator's own order is the same. Batches nest.
  * On the cpu device the calls run in the outermost end, communicator by communicator in an order that all ranks share; until
- * then their buffers must stay. A call's arguments are checked when it is made.
+ * then their buffers and communicators must stay. A call's arguments are checked when it is made.
  * Collective: no. Blocks: no. Threads: each has its own batch. Fails: never.
  */
 TPCOMM_API tpcomm_status_t tpcomm_batch_begin(void);
@@ -383,7 +384,8 @@ TPCOMM_API tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeou
  * @param group  out: the caller destroys it; NULL with TPCOMM_OK at once where the caller is not listed.
  * Collective: the listed ranks alone, each with the same list. Blocks: up to init_timeout_ms. Threads: several may make
  * different groups at once; groups of the same members are made in one order. Fails: INVALID_ARG; MISMATCH (the members'
- * lists or names differ); TIMEOUT, PEER_DIED, PEER_FAILED, as tpcomm_init_env.
+ * orders or names differ); TIMEOUT naming who is missing (lists that name different ranks do not meet either); whatever
+ * breaks parent meanwhile, such as ABORTED; PEER_DIED, PEER_FAILED, as tpcomm_init_env.
  */
 TPCOMM_API tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int32_t n, const char *name,
                                                tpcomm_t **group);
@@ -558,7 +560,7 @@ typedef struct {
     uint32_t struct_size; /**< in: sizeof(tpcomm_stats_t) */
     tpcomm_path_t path;
     uint64_t calls;      /**< completed */
-    uint64_t bytes;      /**< message bytes of those calls */
+    uint64_t bytes;      /**< message bytes of those calls, as explain counts them: of the larger buffer */
     uint64_t wire_bytes; /**< bytes this rank wrote for its peers */
     uint64_t wait_ns;    /**< time spent waiting for peers */
     uint64_t skew_ns;    /**< sum over calls of last arrival minus first arrival */
@@ -566,7 +568,7 @@ typedef struct {
 
 /**
  * Statistics by path.
- * @param index  0, 1, ... ; one entry per path the group can take.
+ * @param index  0, 1, ... ; one entry per path that an all_reduce of the group can take.
  * Collective: no. Blocks: no. Threads: any; a call in flight may be half counted. Fails: INVALID_ARG (index past the last).
  */
 TPCOMM_API tpcomm_status_t tpcomm_stats(const tpcomm_t *comm, int32_t index, tpcomm_stats_t *stats);

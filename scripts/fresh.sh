@@ -62,6 +62,8 @@ in_root() {
     for name in http_proxy https_proxy no_proxy; do
         [ -z "${!name:-}" ] || environment+=("$name=${!name}")
     done
+    # A machine whose pip needs a certificate of its own.
+    [ -z "${PIP_CERT:-}" ] || environment+=("PIP_CERT=/etc/pip-cert.pem")
     # shellcheck disable=SC2016
     unshare --mount --pid --fork --kill-child "${net[@]}" bash -euc '
         root=$1 user=$2 home=$3
@@ -101,6 +103,7 @@ make_root() { # USER
     tar -C "$root" -xf "$work/base.tar" --exclude='./dev/*'
     rm -f "$root/etc/resolv.conf"
     cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+    [ -z "${PIP_CERT:-}" ] || cp -L "$PIP_CERT" "$root/etc/pip-cert.pem"
     in_root "$root" root online useradd --create-home --shell /bin/bash newcomer
     place=/home/newcomer/tpcomm
     mkdir "$root$place"

@@ -24,6 +24,14 @@ tpc_has_cxx() { tpc_compiles c++ "${CXX:-c++}" cstdio; }
 tpc_has_make() { command -v ninja >/dev/null || command -v make >/dev/null; }
 tpc_has_cmake() { command -v cmake >/dev/null && tpc_version_at_least "$(cmake --version | sed -n '1s/[^0-9]*//p')" 3.22; }
 tpc_has_python() { command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))'; }
+# What tests/python needs, in one of the Pythons that its run.py looks at.
+tpc_has_pypackages() {
+    local python
+    for python in "${TPCOMM_TEST_PYTHON:-}" "$tpc_build_dir/venv/bin/python3" python3 /usr/bin/python3; do
+        [ -z "$python" ] || ! "$python" -c 'import setuptools, ensurepip, numpy, pip, pytest, venv, wheel' 2>/dev/null || return 0
+    done
+    return 1
+}
 tpc_has_pkgconfig() { command -v pkg-config >/dev/null; }
 tpc_any_exists() {
     local file
@@ -48,6 +56,7 @@ cmake|cmake 3.22 or newer|cmake|cmake|cmake
 cjson_header|the header of cJSON|libcjson-dev|cjson-devel|cjson
 cjson_library|the library of cJSON|libcjson1|cjson|cjson
 python|python3 3.9 or newer|python3|python3|python
+pypackages|pytest and numpy for Python|python3-numpy python3-pip python3-pytest python3-setuptools python3-venv python3-wheel|python3-numpy python3-pip python3-pytest python3-setuptools python3-wheel|numpy pip pytest setuptools wheel
 pkgconfig|pkg-config|pkg-config|pkgconf-pkg-config|pkg-config
 '
 

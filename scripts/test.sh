@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-tpc_setup cc cxx make cmake cjson_header cjson_library python pkgconfig
+tpc_setup cc cxx make cmake cjson_header cjson_library python pypackages pkgconfig
 tpc_configure -DTPCOMM_BUILD_TESTS=ON
 tpc_build
 tpc_ctest "$tpc_build_dir" "$@"

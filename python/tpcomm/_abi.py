@@ -65,6 +65,7 @@ ALL_GATHER = 4
 REDUCE_SCATTER = 5
 
 PATH_AUTO = 0
+PATH_ONESHOT = 1
 PATH_CPU_ONESHOT = 8
 PATH_CPU_TWOSHOT = 9
 PATH_LOCAL = 10
@@ -116,6 +117,8 @@ class config_t(Structure):
         ("tuning_file", c_char_p),
         ("interrupted", interrupted_fn),
         ("interrupted_arg", c_void_p),
+        ("device", c_int32),
+        ("share_device", c_int32),
     ]
 
 
@@ -240,7 +243,7 @@ PROTOTYPES = {
     "unique_id_create": (status_t, [POINTER(unique_id_t)]),
     "init_rank": (status_t, [POINTER(unique_id_t), c_int32, c_int32, POINTER(config_t), POINTER(comm_p)]),
     "init_exchange": (status_t, [c_int32, c_int32, exchange_fn, c_void_p, POINTER(config_t), POINTER(comm_p)]),
-    "init_local": (status_t, [c_int32, POINTER(config_t), POINTER(comm_p)]),
+    "init_local": (status_t, [c_int32, POINTER(c_int32), POINTER(config_t), POINTER(comm_p)]),
     "finalize": (status_t, [comm_p]),
     "destroy": (status_t, [comm_p]),
     "abort": (status_t, [comm_p, c_char_p]),

@@ -82,7 +82,7 @@ def init_local(n: int, **settings: Unpack[Settings]) -> List[Comm]:
     made = (_abi.comm_p * max(int32("n", n), 1))()
     cells: List[ctypes.c_void_p] = []
     try:
-        call(lib.init_local, n, _config(settings), made)
+        call(lib.init_local, n, None, _config(settings), made)
         cells = [_abi.comm_p(pointer) for pointer in made]
         return [_world(Handle(cell, lib.destroy, _WHAT)) for cell in cells]
     except BaseException:

@@ -197,8 +197,7 @@ int tpc_guest_answer(tpc_guest_t *guest, const tpc_self_t *self, tpc_verdict_t v
     return err;
 }
 
-/** Whether the process that is rank of a met job has ended. Its links are looked at, not read: they are other threads'.
- */
+/** Whether the process that is rank of a met job has ended. Its link is looked at, not read: that is for others. */
 static bool holder_ended(const tpc_bootstrap_t *bootstrap, int32_t rank) {
     if (rank == bootstrap->self.rank) return false;
     if (tpc_pidfd_ended(bootstrap->member[rank].pidfd, 0)) return true;

@@ -110,6 +110,9 @@ tpcomm_status_t tpc_bootstrap_meet_id(const tpcomm_unique_id_t *unique_id, int32
     if (rank == 0 && !same_host)
         return tpc_error(TPCOMM_ERR_INVALID_STATE,
                          "rank 0 must be on the host where the unique id was made, best in the same process");
+    if (same_host && id.uid != (uint32_t)geteuid())
+        return tpc_error(TPCOMM_ERR_AUTH, "the unique id was made by user %u, this process runs as user %u", id.uid,
+                         (unsigned)geteuid());
     id_unix_name(&id, place.unix_name);
     if (same_host) {
         /* Rank 0 listens here wherever it runs on this host; the TCP port is open already if it made the id itself. */

@@ -88,8 +88,10 @@ tpcomm_status_t tpc_root_collect(tpc_bootstrap_t *bootstrap, tpc_door_t *door, t
 /** Others: find rank 0 and be let in; its link is attached then, and the nonce known. */
 tpcomm_status_t tpc_join(tpc_bootstrap_t *bootstrap, const tpc_place_t *place, const tpc_deadline_t *deadline);
 
-/** Where rank 0 listens when the first name is held by a socket that nobody serves (a forked child's copy). Returns
- * name. */
+/**
+ * Where rank 0 listens when the names before are held by sockets that nobody serves: copies in forked children, another
+ * user's. Returns name.
+ */
 #define TPC_UNIX_ALTERNATES 16
 const char *tpc_place_unix_name(const tpc_place_t *place, int alternate, char name[TPC_UNIX_NAME_BYTES]);
 
@@ -121,8 +123,10 @@ typedef struct {
 } tpc_mesh_t;
 
 void tpc_mesh_init(tpc_mesh_t *mesh);
-/** Connect to all lower ranks and be connected to by all higher ones. OK also where the links to rank 0 show that it is
- * over. */
+/**
+ * Connect to all lower ranks and be connected to by all higher ones. OK also where the links to rank 0 show that it is
+ * over.
+ */
 tpcomm_status_t tpc_mesh_make(tpc_bootstrap_t *bootstrap, tpc_lobby_t *lobby, const tpc_peer_t *peers,
                               const tpc_deadline_t *deadline, tpc_mesh_t *mesh);
 void tpc_mesh_free(tpc_mesh_t *mesh);
@@ -132,8 +136,10 @@ void tpc_mesh_free(tpc_mesh_t *mesh);
 /** The first step of every meeting. */
 #define TPC_STEP_MEET "meet"
 
-/** As tpc_team_gather, but the first failure that the leader hears of ends it: for steps in which ranks wait for each
- * other. */
+/**
+ * As tpc_team_gather, but the first failure that the leader hears of ends it: for steps in which ranks wait for each
+ * other.
+ */
 tpcomm_status_t tpc_team_gather_urgent(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *step,
                                        tpcomm_status_t mine_status, const void *mine, size_t bytes, void *all,
                                        const tpc_deadline_t *deadline);
@@ -145,7 +151,7 @@ tpcomm_status_t tpc_team_gather_urgent(tpc_bootstrap_t *bootstrap, const tpc_tea
 tpcomm_status_t tpc_team_fail(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *step,
                               tpcomm_status_t status);
 
-/** " (world rank 3, pid 12)" of a member, for texts; the world rank only where it differs from index. Returns text. */
+/** "rank 1 (world rank 3, pid 12)", for texts; the world rank only where it differs from index. Returns text. */
 const char *tpc_team_who(const tpc_bootstrap_t *bootstrap, const tpc_team_t *team, int32_t index, char text[64]);
 
 #endif

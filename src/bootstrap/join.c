@@ -98,7 +98,8 @@ typedef struct {
     uint32_t patience_ms;
     tpc_address_t addresses[ADDRESSES_MOST];
     size_t address_count;
-    uint64_t resolved_ns; /**< when last tried; 0: never */
+    uint64_t resolved_ns;                 /**< when last tried; 0: never */
+    bool other_user[TPC_UNIX_ALTERNATES]; /**< has this name, and with it no business: not asked again */
     bool joined;
     bool silent;    /**< somebody did not answer in this round */
     char last[256]; /**< what came of it last, for the text of a timeout */
@@ -161,6 +162,7 @@ static tpcomm_status_t try_unix(search_t *search) {
     char name[TPC_UNIX_NAME_BYTES], where[TPC_UNIX_NAME_BYTES + 16];
     for (int alternate = 0; alternate < TPC_UNIX_ALTERNATES; alternate++) {
         int fd;
+        if (search->other_user[alternate]) continue;
         int err = tpc_unix_connect(tpc_place_unix_name(search->place, alternate, name), &fd);
         if (err == ECONNREFUSED) continue;
         snprintf(where, sizeof where, "unix socket @%s", name);
@@ -170,15 +172,10 @@ static tpcomm_status_t try_unix(search_t *search) {
         }
         int32_t pid = 0;
         uint32_t uid = 0;
-        err = tpc_unix_peer(fd, &pid, &uid);
-        if (err == 0 && tpc_unix_abandoned(pid)) {
+        if (tpc_unix_peer(fd, &pid, &uid) != 0 || uid != (uint32_t)geteuid() || tpc_unix_abandoned(pid)) {
+            search->other_user[alternate] = uid != (uint32_t)geteuid();
             close(fd);
             continue;
-        }
-        if (err != 0 || uid != (uint32_t)geteuid()) {
-            close(fd);
-            return tpc_error(TPCOMM_ERR_AUTH, "rank 0 (pid %d at %s) runs as user %u, this process as user %u", pid,
-                             where, uid, (unsigned)geteuid());
         }
         return try_connected(search, fd, true, where);
     }

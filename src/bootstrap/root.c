@@ -15,12 +15,12 @@
 /* How long the holder of a name may take to answer who it is. */
 #define HOLDER_MS 3000
 /* A port or name may be held for a moment by a process on its way out, or by an outgoing connection. */
+#define TAKEN_TURNS   5
+#define TAKEN_WAIT_MS 10
 /* How long somebody may hold a rank without a word before another one may have it. */
 #define VOTE_NS (UINT64_C(5) * 1000000000)
 /* A process that ends closes its sockets a little sooner than it can be seen to have ended. */
-#define ENDING_MS     50
-#define TAKEN_TURNS   5
-#define TAKEN_WAIT_MS 10
+#define ENDING_MS 50
 
 /* ------------------------------------------------------------------ listening */
 
@@ -39,7 +39,7 @@ const char *tpc_place_unix_name(const tpc_place_t *place, int alternate, char na
     return name;
 }
 
-typedef enum { HELD_BY_JOB, HELD_BY_NOBODY, HELD_NO_MORE } holder_t;
+typedef enum { HELD_BY_JOB, HELD_BY_OTHER_USER, HELD_BY_NOBODY, HELD_NO_MORE } holder_t;
 
 /** Somebody else has the name: who? *status_p and the text are set for HELD_BY_JOB. */
 static holder_t ask_holder(const char *name, const tpc_place_t *place, const tpc_self_t *self,
@@ -53,9 +53,9 @@ static holder_t ask_holder(const char *name, const tpc_place_t *place, const tpc
     }
     int32_t pid = 0;
     uint32_t uid = 0;
-    if (tpc_unix_peer(fd, &pid, &uid) == 0 && tpc_unix_abandoned(pid)) {
+    if (tpc_unix_peer(fd, &pid, &uid) != 0 || uid != (uint32_t)geteuid() || tpc_unix_abandoned(pid)) {
         close(fd);
-        return HELD_BY_NOBODY;
+        return uid != (uint32_t)geteuid() ? HELD_BY_OTHER_USER : HELD_BY_NOBODY;
     }
     tpc_deadline_t soon = tpc_deadline_in(HOLDER_MS, deadline->interrupted, deadline->interrupted_arg);
     if (soon.at_ns > deadline->at_ns) soon.at_ns = deadline->at_ns;
@@ -92,7 +92,7 @@ static tpcomm_status_t listen_unix(const tpc_place_t *place, const tpc_self_t *s
         tpcomm_status_t status;
         holder_t holder = ask_holder(name, place, self, deadline, &status);
         if (holder == HELD_BY_JOB) return status;
-        if (holder == HELD_BY_NOBODY && ++refused_turns == TAKEN_TURNS) {
+        if (holder == HELD_BY_OTHER_USER || (holder == HELD_BY_NOBODY && ++refused_turns == TAKEN_TURNS)) {
             refused_turns = 0;
             alternate++;
             continue;
@@ -102,7 +102,8 @@ static tpcomm_status_t listen_unix(const tpc_place_t *place, const tpc_self_t *s
         if (status != TPCOMM_OK) return status;
     }
     return tpc_error(TPCOMM_ERR_ADDR_IN_USE,
-                     "unix socket @%s is taken: processes forked from an earlier run still hold it", place->unix_name);
+                     "unix socket @%s is taken: processes forked from earlier runs, or of other users, hold it",
+                     place->unix_name);
 }
 
 /** The address that TPCOMM_BIND, or a host that is this machine's loopback, asks for; *any_p: listen on all. */

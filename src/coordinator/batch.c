@@ -35,6 +35,7 @@ tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm
     }
     batch.calls[batch.count] = (kept_t){.comm = comm, .call = *call, .stream = stream, .position = batch.count};
     batch.count++;
+    atomic_fetch_add(&comm->kept, 1); /* destroy refuses */
     return TPCOMM_OK;
 }
 
@@ -65,6 +66,7 @@ tpcomm_status_t tpcomm_batch_end(void) {
     for (size_t i = 0; i < count; i++) { /* all of them: peers wait for the others, too */
         tpcomm_status_t status = tpc_comm_check(calls[i].comm);
         if (status == TPCOMM_OK) status = tpc_comm_run_now(calls[i].comm, &calls[i].call, calls[i].stream);
+        atomic_fetch_sub(&calls[i].comm->kept, 1);
         if (status == TPCOMM_OK || first != TPCOMM_OK) continue;
         first = status;
         snprintf(text, sizeof text, "%s", tpcomm_last_error());

@@ -85,10 +85,10 @@ static void add(_Atomic uint64_t *counter, uint64_t amount) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + amount, memory_order_relaxed);
 }
 
-static void count_call(tpcomm_t *comm, const tpc_request_t *request, const tpc_outcome_t *outcome) {
+static void count_call(tpcomm_t *comm, const tpc_request_t *request, uint64_t bytes, const tpc_outcome_t *outcome) {
     tpc_counters_t *counters = &comm->counters[request->path];
     add(&counters->calls, 1);
-    add(&counters->bytes, request->bytes);
+    add(&counters->bytes, bytes);
     add(&counters->wire_bytes, outcome->wire_bytes);
     add(&counters->wait_ns, outcome->wait_ns);
     add(&counters->skew_ns, outcome->skew_ns);
@@ -127,7 +127,7 @@ tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_s
     if (status != TPCOMM_OK) status = tpc_comm_break(comm, "", record, status);
     record->end_ns = tpc_clock_ns();
     record->status = status;
-    if (status == TPCOMM_OK) count_call(comm, &request, &outcome);
+    if (status == TPCOMM_OK) count_call(comm, &request, key.bytes, &outcome);
     return status;
 }
 

@@ -120,10 +120,15 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
     if (kind == TPCOMM_DEVICE_CUDA) comm->agreed.topology = topology_of_gpus(comm);
     for (const tpc_backend_t *const *backend = tpc_backends; *backend != NULL; backend++)
         if ((*backend)->device_kind == kind) comm->backend = comm->backends[0] = *backend;
-    if (settings->forced_path != 0 && !has_path(comm->backend, settings->forced_path))
+    /* A group of one takes its copy whatever is forced. */
+    tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
+    const char *why_not = "it has no such path";
+    if (has_path(comm->backend, settings->forced_path))
+        why_not = comm->backend->why_not(&comm->agreed, settings->forced_path, &key);
+    if (settings->forced_path != 0 && comm->size > 1 && why_not != NULL)
         return tpc_error(TPCOMM_ERR_CONFIG,
-                         "TPCOMM_PATH or config.path asks for %s, which a group on the %s backend does not have",
-                         tpcomm_path_name(settings->forced_path), comm->backend->name);
+                         "TPCOMM_PATH or config.path asks for %s, which group '%s' of %d ranks cannot take: %s",
+                         tpcomm_path_name(settings->forced_path), comm->name, comm->size, why_not);
     return TPCOMM_OK;
 }
 

@@ -31,6 +31,7 @@ struct tpcomm {
     uint32_t fork_generation; /**< of the process that made it */
     _Atomic int32_t finalized;
     _Atomic int32_t making; /**< threads that make a group from this one */
+    _Atomic int32_t kept;   /**< calls of open batches */
     char name[64];
     uint64_t id; /**< equal on all members; tells groups of one world apart */
     tpc_agreed_t agreed;
@@ -85,6 +86,13 @@ tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flig
 /** Mark a thread as inside. Fails: BUSY. */
 tpcomm_status_t tpc_comm_enter(tpcomm_t *comm, tpc_plane_t *plane);
 void tpc_comm_leave(tpc_plane_t *plane);
+
+/**
+ * All-gather of small blobs that is also a vote (tpc_team_gather), on a channel apart from collectives and host
+ * messages. Ends with comm. Collective over comm.
+ */
+tpcomm_status_t tpc_comm_exchange(tpcomm_t *comm, const char *step, tpcomm_status_t mine_status, const void *mine,
+                                  size_t bytes, void *all);
 
 /** Whether this thread has a batch open; if so, the call is kept for its end. Fails: NO_MEMORY. */
 tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream, bool *taken_p);

@@ -83,6 +83,32 @@ static int32_t parent_ended(void *arg) {
     return config->interrupted != NULL ? config->interrupted(config->interrupted_arg) : 0;
 }
 
+/* A wait that the parent's end has interrupted fails as the parent did. */
+static tpcomm_status_t parents_reason(const tpcomm_t *parent, tpcomm_status_t status) {
+    if (status != TPCOMM_ERR_INTERRUPTED || tpc_failure_status(&parent->failure) == TPCOMM_OK) return status;
+    return tpc_comm_failed(parent);
+}
+
+tpcomm_status_t tpc_comm_exchange(tpcomm_t *comm, const char *step, tpcomm_status_t mine_status, const void *mine,
+                                  size_t bytes, void *all) {
+    tpc_world_t *world = comm->world;
+    tpc_deadline_t deadline = tpc_deadline_in(world->settings->init_timeout_ms, parent_ended, comm);
+    uint64_t channel = 0, number = 0;
+    int32_t sorted[TPCOMM_MAX_RANKS];
+    memcpy(sorted, comm->ranks, (size_t)comm->size * sizeof *sorted);
+    qsort(sorted, (size_t)comm->size, sizeof *sorted, ascending);
+    atomic_fetch_add(&comm->making, 1);
+    tpcomm_status_t status = tpc_world_begin_step(world, comm->id, sorted, comm->size, &deadline, &channel, &number);
+    if (status == TPCOMM_OK) {
+        tpc_team_t team = {.channel = channel, .ranks = comm->ranks, .n = comm->size, .me = comm->rank};
+        status = tpc_team_gather(world->bootstrap, &team, step, mine_status, mine, bytes, all, &deadline);
+        tpc_world_end_step(world, channel);
+    }
+    status = parents_reason(comm, status);
+    atomic_fetch_sub(&comm->making, 1);
+    return status;
+}
+
 /* mine_status: of checking what this rank gave. A rank that gave something wrong still comes and says so: the others
  * need not wait for it, and all stay in step. */
 static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, const said_t *said, tpcomm_t **group_p) {
@@ -100,7 +126,8 @@ static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, con
         if (sorted[i] == my_world_rank) me_sorted = i;
         if (said->ranks[i] == my_world_rank) me = i;
     }
-    tpcomm_status_t status = tpc_world_begin_group(world, parent->id, sorted, said->n, &channel, &offer.number);
+    tpcomm_status_t status =
+        tpc_world_begin_step(world, parent->id, sorted, said->n, &deadline, &channel, &offer.number);
     if (status != TPCOMM_OK) return status;
     tpc_team_t team = {.channel = channel, .ranks = sorted, .n = said->n, .me = me_sorted};
     status = agree_on_group(world, &team, mine_status, &offer, &deadline, &id);
@@ -108,9 +135,8 @@ static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, con
         tpc_group_plan_t plan = {.name = said->name, .id = id, .ranks = said->ranks, .n = said->n, .me = me};
         status = tpc_comm_create(world, &plan, &deadline, group_p);
     }
-    tpc_world_end_group(world, channel);
-    if (status == TPCOMM_ERR_INTERRUPTED && tpc_failure_status(&parent->failure) != TPCOMM_OK)
-        status = tpc_comm_failed(parent);
+    tpc_world_end_step(world, channel);
+    status = parents_reason(parent, status);
     if (status != TPCOMM_OK) return tpc_error_prefix(status, "group '%s'", said->name);
     (*group_p)->init_us = (uint32_t)((tpc_clock_ns() - start_ns) / 1000u);
     return TPCOMM_OK;
@@ -155,10 +181,10 @@ tpcomm_status_t tpcomm_group_split(tpcomm_t *parent, int32_t color, int32_t key,
     if (group == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "group is NULL");
     *group = NULL;
     tpcomm_status_t status = tpc_comm_check(parent);
-    if (status == TPCOMM_OK && name != NULL) status = check_name(name);
     if (status != TPCOMM_OK) return status;
+    tpcomm_status_t named = name != NULL ? check_name(name) : TPCOMM_OK;
     split_t mine = {.color = color, .key = key, .rank = parent->rank}, all[TPCOMM_MAX_RANKS];
-    status = tpcomm_host_all_gather(parent, &mine, all, sizeof mine, parent->world->settings->init_timeout_ms);
+    status = tpc_comm_exchange(parent, "split", named, &mine, sizeof mine, all);
     if (status != TPCOMM_OK) return status;
     if (color < 0) return TPCOMM_OK;
     int32_t n = 0, ranks[TPCOMM_MAX_RANKS];

@@ -60,9 +60,10 @@ tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank
 
 tpcomm_status_t tpcomm_stats(const tpcomm_t *comm, int32_t index, tpcomm_stats_t *stats) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
     int32_t count = 0;
     for (const tpcomm_path_t *path = comm->backend->paths; *path != 0; path++) {
-        if (count++ != index) continue;
+        if (comm->backend->why_not(&comm->agreed, *path, &key) != NULL || count++ != index) continue;
         const tpc_counters_t *counters = &comm->counters[*path];
         tpcomm_stats_t known = {.path = *path,
                                 .calls = atomic_load_explicit(&counters->calls, memory_order_relaxed),

@@ -65,6 +65,9 @@ tpcomm_status_t tpcomm_destroy(tpcomm_t *comm) {
     if (comm == NULL) return TPCOMM_OK;
     /* A forked child frees its own copy; the group, the watchdog and the links are its parent's. */
     bool mine = comm->fork_generation == tpc_fork_generation();
+    if (mine && atomic_load(&comm->kept) != 0)
+        return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s': an open batch has %d calls of it; end the batch first",
+                         comm->name, atomic_load(&comm->kept));
     if (mine && atomic_load(&comm->finalized) == 0 && comm->size > 1) {
         char text[96];
         snprintf(text, sizeof text, "rank %d destroyed its communicator without finalizing", comm->rank);

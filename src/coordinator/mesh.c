@@ -85,17 +85,10 @@ static tpcomm_status_t read_config(const tpcomm_t *world, const tpcomm_mesh_conf
 
 /* All ranks ask for the same mesh, or none gets one. mine_status: of reading this rank's config. */
 static tpcomm_status_t compare_configs(tpcomm_t *world, const tpcomm_mesh_t *mesh, tpcomm_status_t mine_status) {
-    int32_t all[TPCOMM_MAX_RANKS][6];
-    const int32_t mine[6] = {mesh->dp, mesh->pp, mesh->cp, mesh->tp, mesh->of_kind[KIND_EP], mine_status};
-    char text[TPC_ERROR_BYTES];
-    snprintf(text, sizeof text, "%s", tpcomm_last_error());
-    tpcomm_status_t status =
-        tpcomm_host_all_gather(world, mine, all, sizeof mine, world->world->settings->init_timeout_ms);
+    int32_t all[TPCOMM_MAX_RANKS][5];
+    const int32_t mine[5] = {mesh->dp, mesh->pp, mesh->cp, mesh->tp, mesh->of_kind[KIND_EP]};
+    tpcomm_status_t status = tpc_comm_exchange(world, "make mesh", mine_status, mine, sizeof mine, all);
     if (status != TPCOMM_OK) return status;
-    if (mine_status != TPCOMM_OK) return tpc_error(mine_status, "%s", text);
-    for (int32_t r = 0; r < world->size; r++)
-        if (all[r][5] != TPCOMM_OK)
-            return tpc_error(all[r][5], "mesh: rank %d gave sizes that are not valid in a world of %d", r, world->size);
     for (int32_t r = 1; r < world->size; r++)
         if (memcmp(all[0], all[r], sizeof all[0]) != 0)
             return tpc_error(

@@ -111,33 +111,43 @@ static tpc_members_t *find_members(tpc_world_t *world, uint64_t hash) {
     return members;
 }
 
-tpcomm_status_t tpc_world_begin_group(tpc_world_t *world, uint64_t parent_id, const int32_t *ranks, int32_t n,
-                                      uint64_t *channel_p, uint64_t *number_p) {
-    uint64_t hash = tpc_hash(TPC_HASH_START, &parent_id, sizeof parent_id);
-    hash = tpc_hash(hash, ranks, (size_t)n * sizeof *ranks) | 1u; /* never 0, which is the world's own channel */
-    tpcomm_status_t status = TPCOMM_OK;
-    pthread_mutex_lock(&world->lock);
+/* Under the lock. OK with *members_p NULL: another thread is at it. */
+static tpcomm_status_t take_members(tpc_world_t *world, uint64_t hash, tpc_members_t **members_p) {
     tpc_members_t *members = find_members(world, hash);
-    if (members == NULL && (members = calloc(1, sizeof *members)) != NULL) {
+    if (members == NULL) {
+        members = calloc(1, sizeof *members);
+        if (members == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
         members->hash = hash;
         members->next = world->members;
         world->members = members;
     }
-    if (members == NULL) {
-        status = tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
-    } else if (members->busy) {
-        status =
-            tpc_error(TPCOMM_ERR_BUSY, "another thread is making a group of the same ranks; make them in one order");
-    } else {
-        members->busy = true;
-        *number_p = ++members->made;
-        *channel_p = hash;
-    }
-    pthread_mutex_unlock(&world->lock);
-    return status;
+    *members_p = members->busy ? NULL : members;
+    members->busy = true;
+    return TPCOMM_OK;
 }
 
-void tpc_world_end_group(tpc_world_t *world, uint64_t channel) {
+tpcomm_status_t tpc_world_begin_step(tpc_world_t *world, uint64_t parent_id, const int32_t *ranks, int32_t n,
+                                     const tpc_deadline_t *deadline, uint64_t *channel_p, uint64_t *number_p) {
+    uint64_t hash = tpc_hash(TPC_HASH_START, &parent_id, sizeof parent_id);
+    hash = tpc_hash(hash, ranks, (size_t)n * sizeof *ranks) | 1u; /* never 0, which is the world's own channel */
+    for (;;) {
+        tpc_members_t *members = NULL;
+        pthread_mutex_lock(&world->lock);
+        tpcomm_status_t status = take_members(world, hash, &members);
+        if (status == TPCOMM_OK && members != NULL) {
+            *number_p = ++members->made;
+            *channel_p = hash;
+        }
+        pthread_mutex_unlock(&world->lock);
+        if (status != TPCOMM_OK || members != NULL) return status;
+        if (tpc_deadline_left_ms(deadline) == 0)
+            return tpc_error(TPCOMM_ERR_BUSY, "another thread is making a group of the same ranks");
+        status = tpc_deadline_sleep(deadline, 1);
+        if (status != TPCOMM_OK && status != TPCOMM_ERR_TIMEOUT) return status;
+    }
+}
+
+void tpc_world_end_step(tpc_world_t *world, uint64_t channel) {
     pthread_mutex_lock(&world->lock);
     tpc_members_t *members = find_members(world, channel);
     if (members != NULL) members->busy = false;

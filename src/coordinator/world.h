@@ -65,13 +65,14 @@ void tpc_world_enlist(tpc_world_t *world, tpcomm_t *group);
 void tpc_world_forget(tpc_world_t *world, tpcomm_t *group);
 
 /**
- * Begin to make a group of these members (world ranks, ascending) under parent.
+ * Begin a step of these members (world ranks, ascending) under parent: making a group, or agreeing on how to. A thread
+ * of this rank that is just at such a step is waited for.
  * @param channel_p  where the members meet; the same on all of them, whatever failed before.
- * @param number_p   of this attempt, as this rank counts them: the leader's names the group.
- * Fails: BUSY (another thread of this rank is just making a group of the same members); NO_MEMORY.
+ * @param number_p   of this step, as this rank counts them: the leader's names the group.
+ * Fails: BUSY (the other thread did not end in time); INTERRUPTED; NO_MEMORY.
  */
-tpcomm_status_t tpc_world_begin_group(tpc_world_t *world, uint64_t parent_id, const int32_t *ranks, int32_t n,
-                                      uint64_t *channel_p, uint64_t *number_p);
-void tpc_world_end_group(tpc_world_t *world, uint64_t channel);
+tpcomm_status_t tpc_world_begin_step(tpc_world_t *world, uint64_t parent_id, const int32_t *ranks, int32_t n,
+                                     const tpc_deadline_t *deadline, uint64_t *channel_p, uint64_t *number_p);
+void tpc_world_end_step(tpc_world_t *world, uint64_t channel);
 
 #endif

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,12 @@
 #include "device/device.h"
 
 static tpcomm_status_t share_create(size_t bytes, int *fd_p) {
+    /* A memfd is a file, and growing one past ulimit -f kills the process by SIGXFSZ. */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
+        return tpc_error(TPCOMM_ERR_NO_MEMORY,
+                         "%zu bytes of shared memory are needed, but the file size limit (ulimit -f) is %llu", bytes,
+                         (unsigned long long)limit.rlim_cur);
     int fd = memfd_create("tpcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         tpcomm_status_t status = errno == ENOSYS || errno == EPERM ? TPCOMM_ERR_NO_TRANSPORT : TPCOMM_ERR_NO_MEMORY;

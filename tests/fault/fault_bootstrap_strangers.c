@@ -181,6 +181,49 @@ static void late_comer(int32_t index, outcome_t *outcome) {
     atomic_store(&outcome->stage, 1);
 }
 
+/** Another user has taken the name of the socket, and accepts nobody. */
+static void squatter(int32_t index, outcome_t *outcome) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)index;
+    CHECK_EQ(setgid(12345), 0);
+    CHECK_EQ(setuid(12345), 0);
+    memcpy(address.sun_path + 1, unix_name, strlen(unix_name));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(unix_name));
+    CHECK_EQ(bind(fd, (struct sockaddr *)&address, length), 0);
+    CHECK_EQ(listen(fd, 8), 0);
+    atomic_store(&outcome->stage, 1);
+    for (;;) pause();
+}
+
+static void beside_squatter(int32_t index, outcome_t *outcome) {
+    tpc_bootstrap_t *bootstrap;
+    set_rank(index);
+    uint64_t start_ns = tpc_clock_ns();
+    job_keep(outcome, job_meet_env(20000, &bootstrap), start_ns);
+    if (outcome->status != TPCOMM_OK) return;
+    job_check_met(bootstrap);
+    tpc_bootstrap_free(bootstrap);
+}
+
+static void run_squatter(void) {
+    int32_t other = JOB_MAX - 1;
+    if (geteuid() != 0) {
+        printf("another user: not tried, this one cannot become one\n");
+        return;
+    }
+    find_name();
+    job_prepare();
+    job_start(other, squatter);
+    job_await(other, 1);
+    for (int32_t i = 0; i < SIZE; i++) job_start(i, beside_squatter);
+    for (int32_t i = 0; i < SIZE; i++) job_wait(i);
+    for (int32_t i = 0; i < SIZE; i++) CHECK_OUTCOME(i, TPCOMM_OK, "");
+    kill(job_pids[other], SIGKILL);
+    waitpid(job_pids[other], NULL, 0);
+    printf("another user\n");
+}
+
 static void run(void) {
     find_name();
     job_prepare();
@@ -196,6 +239,7 @@ int main(void) {
     job_set_unique_id("strangers");
     run();
     printf("unix\n");
+    run_squatter();
     port = job_find_ports(5, 1);
     job_set("TPCOMM_ROOT", "127.0.0.1:%u", port);
     run();

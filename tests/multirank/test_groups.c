@@ -161,6 +161,29 @@ static void cross_wired(rank_t *rank) {
     CHECK_EQ(sum(rank->comm, 1), 4);
 }
 
+static void *sends_metadata(void *arg) {
+    rank_t *rank = arg;
+    for (int step = 0; step < 300; step++) {
+        int32_t x = rank->rank == 0 ? step : -1;
+        CHECK_OK(tpcomm_host_broadcast(rank->comm, &x, sizeof x, 0, 0));
+        CHECK_EQ(x, step);
+    }
+    return NULL;
+}
+
+/* Splitting and making meshes has nothing to do with host messages, which may go on meanwhile. */
+static void split_beside_messages(rank_t *rank) {
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, sends_metadata, rank), 0);
+    for (int i = 0; i < 10; i++) {
+        tpcomm_t *group = NULL;
+        CHECK_OK(tpcomm_group_split(rank->comm, rank->rank % 2, 0, "half", &group));
+        CHECK_EQ(sum(group, 1), 2);
+        end(group);
+    }
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
 static void split(rank_t *rank) {
     tpcomm_t *group = NULL;
     CHECK_OK(tpcomm_group_split(rank->comm, rank->rank % 2, -rank->rank, "half", &group));
@@ -197,6 +220,10 @@ static void opposite_orders(rank_t *rank) {
         CHECK_EQ(out[2], round);
     }
     CHECK_STATUS(tpcomm_batch_end(), TPCOMM_ERR_INVALID_STATE);
+    CHECK_OK(tpcomm_batch_begin());
+    CHECK_OK(tpcomm_barrier(a, NULL));
+    CHECK_STATUS(tpcomm_destroy(a), TPCOMM_ERR_INVALID_STATE); /* its call is still to come */
+    CHECK_OK(tpcomm_batch_end());
     end(a);
     end(b);
 }
@@ -336,8 +363,9 @@ int main(void) {
     aborted_while_making();
     two_worlds();
     ranks_fork(2, refused_on_one_rank, NULL);
-    static const rank_fn bodies[] = {tp_and_ep, orders_and_instances, only_the_listed, wrong_lists, cross_wired,
-                                     split,     opposite_orders,      hundred_at_once};
+    static const rank_fn bodies[] = {tp_and_ep,       split_beside_messages, orders_and_instances,
+                                     only_the_listed, wrong_lists,           cross_wired,
+                                     split,           opposite_orders,       hundred_at_once};
     for (int kind = 0; kind < RANKS_KINDS; kind++)
         for (size_t b = 0; b < sizeof bodies / sizeof *bodies; b++) ranks_run(kind, 4, &config, bodies[b], NULL);
     ranks_fork(3, orphans, NULL);

@@ -13,7 +13,7 @@ import uuid
 import tpcomm
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LIMIT = 60  # seconds that nothing here comes near
+LIMIT = 120  # seconds that nothing here comes near
 
 
 def on_threads(n, function, **settings):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run one file of these tests under a Python that has what it needs: the one that TPCOMM_TEST_PYTHON names, BUILD/venv, this one.
+"""Run one file of these tests under the first Python that has what it needs: the one that TPCOMM_TEST_PYTHON names, BUILD/venv, this one,
+/usr/bin/python3 (scripts/setup-common.sh looks at the same).
 
 usage: run.py --source DIR --build DIR --library FILE --bench FILE --cc FILE [--torch] TEST.py
 exit 0 passed, 1 failed or no such Python, 77 (only with --torch) no Python with torch
@@ -13,10 +14,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def has(python, modules):
-    """Whether a Python imports these modules."""
+    """Whether a Python is new enough and imports these modules, in this order: pip before setuptools breaks the latter."""
+    code = f"import sys, {', '.join(modules)}; sys.exit(sys.version_info < (3, 9))"
     try:
-        return subprocess.run([python, "-c", f"import {', '.join(modules)}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                              check=False).returncode == 0
+        return subprocess.run([python, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
     except OSError:
         return False
 
@@ -29,22 +30,21 @@ def main():
     parser.add_argument("test")
     args = parser.parse_args()
 
-    wanted = ["pytest", "numpy"]
-    pythons = [os.environ.get("TPCOMM_TEST_PYTHON"), os.path.join(args.build, "venv", "bin", "python3"), sys.executable]
-    able = [python for python in pythons if python and has(python, wanted)]
-    if not able:
-        print(f"no Python with {' and '.join(wanted)}: scripts/test.sh makes one; by hand:\n"
+    wanted = ["setuptools", "ensurepip", "numpy", "pip", "pytest", "venv", "wheel"] + (["torch"] if args.torch else [])
+    pythons = [os.environ.get("TPCOMM_TEST_PYTHON"), os.path.join(args.build, "venv", "bin", "python3"), sys.executable, "/usr/bin/python3"]
+    python = next((python for python in pythons if python and has(python, wanted)), None)
+    if python is None:
+        looked = ", ".join(python for python in pythons if python)
+        if args.torch:
+            print(f"SKIP: torch and pytest are not installed for any of {looked} (TPCOMM_TEST_PYTHON names another Python)")
+            return 77
+        print(f"none of {looked} has {', '.join(wanted)}: scripts/test.sh installs them; by hand:\n"
               f"  python3 -m venv {args.build}/venv && {args.build}/venv/bin/pip install -r {HERE}/requirements.txt")
         return 1
-    if args.torch:
-        able = [python for python in able if has(python, ["torch"])]
-        if not able:
-            print(f"SKIP: torch is not installed for {', '.join(python for python in pythons if python)} (TPCOMM_TEST_PYTHON names another)")
-            return 77
 
     environment = {**os.environ, "TPCOMM_LIBRARY": args.library, "PYTHONPATH": os.path.join(args.source, "python"),
                    "PYTHONDONTWRITEBYTECODE": "1", "TPCOMM_TEST_BENCH": args.bench, "TPCOMM_TEST_CC": args.cc}
-    command = [able[0], "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "--rootdir", HERE, os.path.join(HERE, args.test)]
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "--rootdir", HERE, os.path.join(HERE, args.test)]
     return subprocess.run(command, env=environment, check=False).returncode
 
 

@@ -10,7 +10,7 @@ import pytest
 import tpcomm
 
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "uint32", "uint64")
-COUNTS = (0, 1, 2, 3, 7, 33, 1021, 4097, 70001)
+COUNTS = (0, 1, 7, 1021, 70001)
 
 
 def pattern(rank, count, dtype):

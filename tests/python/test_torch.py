@@ -8,6 +8,8 @@ import torch.distributed
 
 import tpcomm
 
+import ranks
+
 DTYPES = [dtype for dtype in ("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int32", "int64") if hasattr(torch, dtype)]
 EIGHT_BITS = [dtype for dtype in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, dtype)]
 
@@ -69,8 +71,9 @@ def everything(comm):
     refused(comm)
 
 
-def test(on_ranks):
-    on_ranks(everything)
+@pytest.mark.parametrize("n, start", [(2, ranks.on_threads), (4, ranks.on_threads), (2, ranks.on_processes)])
+def test(n, start):
+    start(n, everything)
 
 
 def stores(folder):
