@@ -88,9 +88,9 @@ static void check_sets(void) {
                   {5, 1, 0, "u8"},  {6, 4, 0, "i32"},  {7, 8, 0, "i64"},      {8, 4, 0, "u32"},
                   {9, 8, 0, "u64"}, {10, 8, 1, "f64"}, {11, 1, 1, "f8_e4m3"}, {12, 1, 1, "f8_e5m2"}};
     static const char *const ops[] = {"?", "sum", "avg", "max", "min", "prod", "?"};
-    static const char *const colls[] = {"?", "all_reduce", "barrier", "?"};
-    static const char *const paths[] = {"auto", "?", "?",           "?",           "?",     "?",
-                                        "?",    "?", "cpu_oneshot", "cpu_twoshot", "local", "?"};
+    static const char *const colls[] = {"?", "all_reduce", "barrier", "broadcast", "all_gather", "reduce_scatter", "?"};
+    static const char *const paths[] = {"auto", "oneshot", "?",           "?",           "?",     "?",
+                                        "?",    "?",       "cpu_oneshot", "cpu_twoshot", "local", "?"};
     int32_t value = 77;
 
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
@@ -110,7 +110,7 @@ static void check_sets(void) {
         CHECK(strcmp(tpcomm_op_name(i), ops[i]) == 0);
         if (*ops[i] != '?') CHECK(tpc_op_parse(ops[i], &value) && value == i);
     }
-    for (int32_t i = 0; i < 4; i++) {
+    for (int32_t i = 0; i < 7; i++) {
         CHECK(strcmp(tpcomm_coll_name(i), colls[i]) == 0);
         if (*colls[i] != '?') CHECK(tpc_coll_parse(colls[i], &value) && value == i);
     }
