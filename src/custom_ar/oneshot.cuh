@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * One-shot kernels: every rank pushes its whole input to every peer and reduces all inputs itself. One launch a message of up to a
- * slot; no barrier, no staging of the caller's buffers, nothing registered.
+ * One-shot kernels: every rank pushes its whole input to every peer and reduces all inputs itself. One launch a message
+ * of up to a slot; no barrier, no staging of the caller's buffers, nothing registered.
  *
- * Phases of a thread, for its vectors: load own data and push it to all peers; then, for each vector, load all peers' packets
- * together, look again at those that have not arrived, re-arm their slots at once, sum in rank order, store. The first few own
- * vectors stay in registers between the phases. Reading `in` again for later ones is safe in place: element i of out is written by the
- * thread that has read element i of in for the last time.
+ * Phases of a thread, for its vectors: load own data and push it to all peers; then, for each vector, load all peers'
+ * packets together, look again at those that have not arrived, re-arm their slots at once, sum in rank order, store.
+ * The first few own vectors stay in registers between the phases. Reading `in` again for later ones is safe in place:
+ * element i of out is written by the thread that has read element i of in for the last time.
  *
  * Packets (wait.cuh has the frame, signal.cuh the ordering):
- *   sentinel  f32, f16, bf16: 16 bytes of data; a word of all ones is EMPTY, and a sender turns such a word (a NaN, whose payload
- *             no reduction keeps) into the canonical NaN
- *   flag      everything else: {4 bytes, epoch} twice, since every bit pattern is data
+ *   sentinel  f32, f16, bf16: 16 bytes of data; a word of all ones is EMPTY, and a sender turns such a word (a NaN,
+ * whose payload no reduction keeps) into the canonical NaN flag      everything else: {4 bytes, epoch} twice, since
+ * every bit pattern is data
  */
 #ifndef TPC_CUSTOM_AR_ONESHOT_CUH
 #define TPC_CUSTOM_AR_ONESHOT_CUH
@@ -23,12 +23,19 @@
 #define TPC_AR_MAX_THREADS 544 /* 512 that work and the warp for call headers */
 #define TPC_AR_KEEP        2   /* own vectors kept in registers between push and reduction */
 
+/**
+ * A bound on threads by which the compiler takes 64 registers at most, without a spill, and leaves half an SM to
+ * others. Eight ranks' packets take 28 registers more.
+ */
+#define TPC_AR_64_REGISTERS 1024
+
 #define TPC_EMPTY_WORD 0xFFFFFFFFu
 
 TPC_DEVICE packet_t pack_sentinel(const vec_t &v, uint32_t nan_word) {
     uint32_t word[4];
 #pragma unroll
-    for (int w = 0; w < 4; w++) word[w] = v.word[w] == TPC_EMPTY_WORD ? nan_word : v.word[w];
+    for (int w = 0; w < 4; w++)
+        word[w] = v.word[w] == TPC_EMPTY_WORD && !TPC_FAULT(empty_word_sent) ? nan_word : v.word[w];
     packet_t packet = {word[0] | (uint64_t)word[1] << 32, word[2] | (uint64_t)word[3] << 32};
     return packet;
 }
@@ -59,20 +66,23 @@ TPC_DEVICE packet_t empty_packet() {
 }
 
 /** The consumer of a packet makes its slot EMPTY again, at once: what the call after the next needs. */
-TPC_DEVICE void rearm(unsigned char *slot) {
+TPC_DEVICE void rearm(const tpc_ar_params_t &p, uint32_t epoch, unsigned char *slot) {
     if (TPC_FAULT(no_rearm)) return;
+    uint64_t half = (uint64_t)(p.size - 1) * p.slot_bytes;
+    if (TPC_FAULT(late_rearm)) slot += parity_of(epoch) != 0 ? -half : half; /* the packet of the call before */
     packet_store(slot, empty_packet());
 }
 
 /* ------------------------------------------------------------------ f32, f16, bf16 */
 
-template <typename T> TPC_DEVICE void push_sentinel(const tpc_ar_params_t &p, uint32_t epoch, uint64_t i, const vec_t &v) {
+template <typename T>
+TPC_DEVICE void push_sentinel(const tpc_ar_params_t &p, uint32_t epoch, uint32_t at, const vec_t &v) {
     packet_t packet = pack_sentinel(v, element_t<T>::NAN_WORD);
     int to = p.rank;
     for (int k = 1; k < p.size; k++) {
         if (++to == p.size) to = 0; /* rank+1, rank+2, ...: no peer is everybody's first */
-        if (TPC_FAULT(packet_dropped) && i == 1 && k == 1) continue;
-        packet_store(slot_of(p, to, p.rank, epoch) + 16 * i, packet);
+        if (TPC_FAULT(packet_dropped) && at == 16 && k == 1) continue;
+        packet_store(slot_of(p, to, p.rank, epoch) + at, packet);
     }
 }
 
@@ -97,49 +107,48 @@ TPC_DEVICE vec_t nan_vec(uint32_t nan_word) {
     return v;
 }
 
-/** Vector i of the result, for a number of ranks known here: all packets are looked at together. */
+/** The vector at byte `at` of the result, for a number of ranks known here: all packets are looked at together. */
 template <typename T, int N>
-TPC_DEVICE vec_t reduce_together(const tpc_ar_params_t &p, uint32_t epoch, uint64_t i, const vec_t &own, waiter_t &w) {
-    packet_t got[N];
-    unsigned pending = ((1u << N) - 1) & ~(1u << p.rank);
+TPC_DEVICE vec_t reduce_together(const tpc_ar_params_t &p, uint32_t epoch, uint32_t at, const vec_t &own, waiter_t &w) {
+    const unsigned others = ((1u << N) - 1) & ~(1u << p.rank);
+    unsigned pending;
     w.start = 0;
-    w.spins = 0;
-    for (;;) {
+    do {
+        pending = others;
+        packet_t got[N];
+#pragma unroll 1
+        for (int spin = 0; spin < TPC_LOOK_EVERY; spin++) {
 #pragma unroll
-        for (int r = 0; r < N; r++)
-            if (pending >> r & 1) got[r] = packet_load(slot_of(p, p.rank, r, epoch) + 16 * i);
+            for (int r = 0; r < N; r++)
+                if (pending >> r & 1) got[r] = packet_load(slot_of(p, p.rank, r, epoch) + at);
 #pragma unroll
-        for (int r = 0; r < N; r++)
-            if ((pending >> r & 1) && sentinel_arrived(got[r])) pending &= ~(1u << r);
-        if (pending == 0 || !keep_waiting(p, w, __ffs((int)pending) - 1, epoch)) break;
-    }
-    if (w.dead) return nan_vec(element_t<T>::NAN_WORD);
-    float sum[element_t<T>::PER_VEC];
+            for (int r = 0; r < N; r++)
+                if ((pending >> r & 1) && sentinel_arrived(got[r])) pending &= ~(1u << r);
+            if (pending != 0) continue;
+            float sum[element_t<T>::PER_VEC];
 #pragma unroll
-    for (int r = 0; r < N; r++) {
-        if (r != p.rank) rearm(slot_of(p, p.rank, r, epoch) + 16 * i);
-        vec_t v = r == p.rank ? own : unpack_sentinel(got[r]);
-        accumulate<T>(sum, v, r == 0, p.op);
-    }
-    return finish<T>(sum, p.op, N);
+            for (int r = 0; r < N; r++) {
+                if (r != p.rank) rearm(p, epoch, slot_of(p, p.rank, r, epoch) + at);
+                accumulate<T>(sum, r == p.rank ? own : unpack_sentinel(got[r]), r == 0, p.op);
+            }
+            return finish<T>(sum, p.op, N);
+        }
+    } while (keep_waiting(p, w, __ffs((int)pending) - 1, epoch));
+    return nan_vec(element_t<T>::NAN_WORD);
 }
 
 /** The same for any number of ranks: source by source, in rank order. */
 template <typename T>
-TPC_DEVICE vec_t reduce_in_turn(const tpc_ar_params_t &p, uint32_t epoch, uint64_t i, const vec_t &own, waiter_t &w) {
+TPC_DEVICE vec_t reduce_in_turn(const tpc_ar_params_t &p, uint32_t epoch, uint32_t at, const vec_t &own, waiter_t &w) {
     float sum[element_t<T>::PER_VEC];
     for (int r = 0; r < p.size; r++) {
         vec_t v = own;
         if (r != p.rank) {
-            unsigned char *slot = slot_of(p, p.rank, r, epoch) + 16 * i;
-            packet_t packet;
-            w.start = 0;
-            w.spins = 0;
-            do packet = packet_load(slot);
-            while (!sentinel_arrived(packet) && keep_waiting(p, w, r, epoch));
+            unsigned char *slot = slot_of(p, p.rank, r, epoch) + at;
+            v = unpack_sentinel(
+                await_packet(p, slot, r, epoch, w, [](packet_t packet) { return sentinel_arrived(packet); }));
             if (w.dead) return nan_vec(element_t<T>::NAN_WORD);
-            rearm(slot);
-            v = unpack_sentinel(packet);
+            rearm(p, epoch, slot);
         }
         accumulate<T>(sum, v, r == 0, p.op);
     }
@@ -148,51 +157,39 @@ TPC_DEVICE vec_t reduce_in_turn(const tpc_ar_params_t &p, uint32_t epoch, uint64
 
 /** N: number of ranks, or 0 for any. */
 template <typename T, int N>
-__global__ void __launch_bounds__(TPC_AR_MAX_THREADS) oneshot_sentinel(const __grid_constant__ tpc_ar_params_t p) {
+__global__ void __launch_bounds__(N == 8 ? TPC_AR_MAX_THREADS : TPC_AR_64_REGISTERS, 1)
+    oneshot_sentinel(const __grid_constant__ tpc_ar_params_t p) {
     waiter_t w;
     uint32_t epoch = begin_call(p, w);
     const unsigned char *in = (const unsigned char *)p.in;
-    uint64_t bytes = p.count * sizeof(T), vectors = (bytes + 15) / 16;
-    int tid = (int)threadIdx.x;
-    if (tid >= p.work_threads) {
-        if (!w.dead) exchange_call_headers(p, tid - p.work_threads, epoch, w);
+    uint32_t bytes = (uint32_t)(p.count * sizeof(T)); /* a slot is below 4 GiB */
+    unsigned workers = (unsigned)p.work_threads;
+    if (threadIdx.x >= workers) {
+        if (!w.dead) exchange_call_headers(p, (int)(threadIdx.x - workers), epoch, w);
     } else {
-        uint64_t stride = (uint64_t)gridDim.x * (uint64_t)p.work_threads;
-        uint64_t first = (uint64_t)blockIdx.x * (uint64_t)p.work_threads + (uint64_t)tid;
-        vec_t kept[TPC_AR_KEEP];
+        uint32_t stride = 16 * gridDim.x * workers, first = 16 * (blockIdx.x * workers + threadIdx.x);
+        vec_t kept[TPC_AR_KEEP] = {};
 #pragma unroll
-        for (int k = 0; k < TPC_AR_KEEP; k++)
-            if (first + k * stride < vectors) kept[k] = load_vec(in, 16 * (first + k * stride), bytes);
+        for (unsigned k = 0; k < TPC_AR_KEEP; k++)
+            if (first + k * stride < bytes) kept[k] = load_vec(in, first + k * stride, bytes);
         if (!w.dead) {
 #pragma unroll
-            for (int k = 0; k < TPC_AR_KEEP; k++)
-                if (first + k * stride < vectors) push_sentinel<T>(p, epoch, first + k * stride, kept[k]);
-            for (uint64_t i = first + TPC_AR_KEEP * stride; i < vectors; i += stride)
-                push_sentinel<T>(p, epoch, i, load_vec(in, 16 * i, bytes));
+            for (unsigned k = 0; k < TPC_AR_KEEP; k++)
+                if (first + k * stride < bytes) push_sentinel<T>(p, epoch, first + k * stride, kept[k]);
+            for (uint32_t at = first + TPC_AR_KEEP * stride; at < bytes; at += stride)
+                push_sentinel<T>(p, epoch, at, load_vec(in, at, bytes));
         }
+        for (uint32_t at = first, turn = 0; at < bytes; at += stride, turn++) {
+            vec_t v = turn < TPC_AR_KEEP ? kept[0] : load_vec(in, at, bytes);
 #pragma unroll
-        for (int k = 0; k < TPC_AR_KEEP; k++) {
-            uint64_t i = first + k * stride;
-            if (i >= vectors) break;
-            vec_t v = nan_vec(element_t<T>::NAN_WORD);
-            if (!w.dead) {
-                if (N != 0)
-                    v = reduce_together<T, N == 0 ? 2 : N>(p, epoch, i, kept[k], w);
-                else
-                    v = reduce_in_turn<T>(p, epoch, i, kept[k], w);
-            }
-            store_vec((unsigned char *)p.out, 16 * i, bytes, v);
-        }
-        for (uint64_t i = first + TPC_AR_KEEP * stride; i < vectors; i += stride) {
-            vec_t v = nan_vec(element_t<T>::NAN_WORD);
-            if (!w.dead) {
-                vec_t own = load_vec(in, 16 * i, bytes);
-                if (N != 0)
-                    v = reduce_together<T, N == 0 ? 2 : N>(p, epoch, i, own, w);
-                else
-                    v = reduce_in_turn<T>(p, epoch, i, own, w);
-            }
-            store_vec((unsigned char *)p.out, 16 * i, bytes, v);
+            for (int k = 1; k < TPC_AR_KEEP; k++) kept[k - 1] = kept[k];
+            if (w.dead)
+                v = nan_vec(element_t<T>::NAN_WORD);
+            else if (N != 0)
+                v = reduce_together < T, N == 0 ? 2 : N > (p, epoch, at, v, w);
+            else
+                v = reduce_in_turn<T>(p, epoch, at, v, w);
+            store_vec((unsigned char *)p.out, at, bytes, v);
         }
     }
     end_call(p, epoch);
@@ -236,19 +233,16 @@ TPC_DEVICE void push_flag(const tpc_ar_params_t &p, uint32_t epoch, uint64_t i, 
     for (int k = 1; k < p.size; k++) {
         if (++to == p.size) to = 0;
         if (TPC_FAULT(packet_dropped) && i == 1 && k == 1) continue;
-        packet_store(slot_of(p, to, p.rank, epoch) + 16 * i, pack_flag(value, epoch));
+        packet_store(slot_of(p, to, p.rank, epoch) + 16ull * i, pack_flag(value, epoch));
     }
 }
 
 /** Wait for a peer's packet, and make its slot EMPTY again. Undefined if the wait was given up. */
 TPC_DEVICE uint64_t take_flag(const tpc_ar_params_t &p, uint32_t epoch, uint64_t i, int source, waiter_t &w) {
-    unsigned char *slot = slot_of(p, p.rank, source, epoch) + 16 * i;
-    packet_t packet;
-    w.start = 0;
-    w.spins = 0;
-    do packet = packet_load(slot);
-    while (!flag_arrived(packet, epoch) && keep_waiting(p, w, source, epoch));
-    if (!w.dead) rearm(slot);
+    unsigned char *slot = slot_of(p, p.rank, source, epoch) + 16ull * i;
+    packet_t packet =
+        await_packet(p, slot, source, epoch, w, [=](packet_t packet) { return flag_arrived(packet, epoch); });
+    if (!w.dead) rearm(p, epoch, slot);
     return unpack_flag(packet);
 }
 
@@ -277,17 +271,17 @@ TPC_DEVICE void raw_gather(const tpc_ar_params_t &p, uint32_t epoch, uint64_t i,
 }
 
 /** element: bytes of one; count 0 is a barrier. */
-template <int COLL> __global__ void __launch_bounds__(TPC_AR_MAX_THREADS)
+template <int COLL>
+__global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
     oneshot_raw(const __grid_constant__ tpc_ar_params_t p, uint32_t element) {
     waiter_t w;
     uint32_t epoch = begin_call(p, w);
     uint64_t bytes = p.count * element, granules = (bytes + 7) / 8;
-    int tid = (int)threadIdx.x;
-    if (tid >= p.work_threads) {
-        if (!w.dead) exchange_call_headers(p, tid - p.work_threads, epoch, w);
+    unsigned workers = (unsigned)p.work_threads;
+    if (threadIdx.x >= workers) {
+        if (!w.dead) exchange_call_headers(p, (int)(threadIdx.x - workers), epoch, w);
     } else {
-        uint64_t stride = (uint64_t)gridDim.x * (uint64_t)p.work_threads;
-        uint64_t first = (uint64_t)blockIdx.x * (uint64_t)p.work_threads + (uint64_t)tid;
+        uint64_t stride = (uint64_t)gridDim.x * workers, first = (uint64_t)blockIdx.x * workers + threadIdx.x;
         bool sends = COLL != TPCOMM_BROADCAST || p.rank == p.root;
         if (sends && !w.dead)
             for (uint64_t i = first; i < granules; i += stride)

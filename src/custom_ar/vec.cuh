@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * Vectors of 16 bytes: loading and storing them at any alignment, and the arithmetic of docs/numerics.md on them. The wire layout
- * depends on the message alone: vector i is bytes 16 i to 16 i + 15 of it, padded with zeros.
+ * Vectors of 16 bytes: loading and storing them at any alignment, and the arithmetic of docs/numerics.md on them. The
+ * wire layout depends on the message alone: vector i is bytes 16 i to 16 i + 15 of it, padded with zeros.
  */
 #ifndef TPC_CUSTOM_AR_VEC_CUH
 #define TPC_CUSTOM_AR_VEC_CUH
@@ -47,20 +47,21 @@ TPC_DEVICE vec_t load_vec(const unsigned char *in, uint64_t at, uint64_t end) {
         return v;
     }
     const uint32_t *words = (const uint32_t *)(from - shift);
-    uint32_t low = words[0];
+    uint32_t low = edge_load(words, shift, 4);
 #pragma unroll
-    for (int w = 0; w < 4; w++) {
-        uint32_t high = shift != 0 || w < 3 ? words[w + 1] : 0;
+    for (int w = 0; w < 3; w++) {
+        uint32_t high = words[w + 1];
         v.word[w] = __funnelshift_r(low, high, 8 * shift);
         low = high;
     }
+    v.word[3] = __funnelshift_r(low, shift != 0 ? edge_load(words + 4, 0, shift) : 0, 8 * shift);
     return v;
 }
 
 TPC_DEVICE void store_vec(unsigned char *out, uint64_t at, uint64_t end, vec_t v) {
     unsigned char *to = out + at;
     unsigned misalign = (unsigned)((uintptr_t)to & 15u);
-    if (at + 16 > end) {
+    if (at + 16 > end && !TPC_FAULT(tail_stored_whole)) {
 #pragma unroll
         for (int b = 0; b < 16; b++)
             if (at + b < end) to[b] = (unsigned char)(v.word[b / 4] >> (8 * (b % 4)));
@@ -89,7 +90,9 @@ template <typename T> struct element_t;
 template <> struct element_t<float> {
     enum { PER_VEC = 4 };
     static TPC_DEVICE float get(const vec_t &v, int i) { return __uint_as_float(v.word[i]); }
-    static TPC_DEVICE void put(vec_t &v, int i, float x) { v.word[i] = isnan(x) ? TPC_CANONICAL_F32 : __float_as_uint(x); }
+    static TPC_DEVICE void put(vec_t &v, int i, float x) {
+        v.word[i] = isnan(x) ? TPC_CANONICAL_F32 : __float_as_uint(x);
+    }
     static constexpr uint32_t NAN_WORD = TPC_CANONICAL_F32;
 };
 
