@@ -187,6 +187,7 @@ static void squatter(int32_t index, outcome_t *outcome) {
     (void)index;
     CHECK_EQ(setgid(12345), 0);
     CHECK_EQ(setuid(12345), 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* which that took away */
     memcpy(address.sun_path + 1, unix_name, strlen(unix_name));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(unix_name));

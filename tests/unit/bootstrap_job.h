@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -57,6 +58,7 @@ static inline void job_start(int32_t index, job_body_t body) {
     job_pids[index] = pid;
     if (pid != 0) return;
     job_pids[index] = getpid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a test that failed nothing stays */
     if (getppid() != parent) _Exit(3);
     body(index, &job_outcomes[index]);
     fflush(NULL);
