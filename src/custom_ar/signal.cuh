@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * All ordering between GPUs, and the only inline PTX. Each function is named after its use.
+ *
+ * Packets carry their own arrival: a packet's words are data that cannot be EMPTY, or data beside the epoch. So no
+ * fence and no separate flag is needed, and every access is relaxed at system scope: PTX promises single accesses of up
+ * to 64 bits, and nothing here relies on more (KERNELS' proof: sentinels are tested in all four words, flags in both
+ * halves). The one hardware assumption: a kernel's stores to its own memory are performed before its successor on the
+ * stream runs.
+ *
+ * Host builds (tests/kernels_on_host) replace this file's lower half by ptx_host.h, which has the same functions.
+ */
+#ifndef TPC_CUSTOM_AR_SIGNAL_CUH
+#define TPC_CUSTOM_AR_SIGNAL_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/** Four words that travel together as two 64-bit accesses. */
+struct packet_t {
+    uint64_t low, high;
+};
+
+#ifdef __CUDACC__
+
+#define TPC_DEVICE      __device__ __forceinline__
+#define TPC_FAULT(name) false /* a planted fault of tests/kernels_on_host */
+#define TPC_LOOK_EVERY  64    /* fruitless looks at a wait's packets before each look around */
+
+/** Push a packet into a peer's slot, or re-arm one of mine. */
+TPC_DEVICE void packet_store(void *slot, packet_t packet) {
+    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(slot), "l"(packet.low), "l"(packet.high)
+                 : "memory");
+}
+
+/** Look at a packet in my slot. */
+TPC_DEVICE packet_t packet_load(const void *slot) {
+    packet_t packet;
+    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+                 : "=l"(packet.low), "=l"(packet.high)
+                 : "l"(slot)
+                 : "memory");
+    return packet;
+}
+
+/** A failure or abort word: device memory of any rank, or pinned host memory. */
+TPC_DEVICE uint64_t word_load(const uint64_t *word) {
+    uint64_t value;
+    asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+TPC_DEVICE void word_store(uint64_t *word, uint64_t value) {
+    asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+/** Store value unless there is one already: whether it was stored. Of many that fail at once, one reports. */
+TPC_DEVICE bool word_claim(uint64_t *word, uint64_t value) {
+    uint64_t before;
+    asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], 0, %2;" : "=l"(before) : "l"(word), "l"(value) : "memory");
+    return before == 0;
+}
+/** Publish a report: what was written before is seen by the host that sees this. */
+TPC_DEVICE void word_publish(uint64_t *word, uint64_t value) {
+    asm volatile("fence.acq_rel.sys;\n\tst.relaxed.sys.global.b64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+/** A setting that the host may change while the kernel runs. */
+TPC_DEVICE uint32_t setting_load(const uint32_t *setting) {
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.global.b32 %0, [%1];" : "=r"(value) : "l"(setting) : "memory");
+    return value;
+}
+
+/** Nanoseconds; ticks about every 32 ns to 1 us. */
+TPC_DEVICE uint64_t timer_ns() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+TPC_DEVICE void wait_pause() {
+    __nanosleep(64);
+}
+
+/**
+ * The aligned word at an edge of a misaligned vector. The caller uses its bytes [from, to) alone: the others belong to
+ * another thread's vector, which may be written at this moment, or to nobody.
+ */
+TPC_DEVICE uint32_t edge_load(const uint32_t *word, unsigned from, unsigned to) {
+    (void)from, (void)to;
+    return *word;
+}
+
+#else
+#include "ptx_host.h"
+#endif
+
+#endif
