@@ -75,10 +75,6 @@ tpcomm_status_t tpcomm_init_env(const tpcomm_config_t *config, tpcomm_t **comm) 
     tpcomm_status_t status = begin(config, comm, &start);
     if (status != TPCOMM_OK) return status;
     status = tpc_rank_env_read(&start.settings->env, &rank_env);
-    if (status == TPCOMM_OK) {
-        status = check_rank(rank_env.rank, rank_env.size);
-        if (status != TPCOMM_OK) tpc_error_prefix(status, "%s", rank_env.used);
-    }
     if (status == TPCOMM_OK) status = tpc_bootstrap_meet_env(&rank_env, &start.deadline, &bootstrap);
     return finish(&start, status, bootstrap, comm);
 }
