@@ -3,8 +3,8 @@
  * @file tpcomm.h
  * The whole public API of libtpcomm, the tensor-parallel communication runtime of an inference engine.
  *
- * Conventions. The communicator comes first and the stream last; counts are in elements, sizes in bytes, times carry their
- * unit in the name. Every function that can fail returns a status and leaves a text in tpcomm_last_error(). Only
+ * Conventions. The communicator comes first and the stream last; counts are in elements, sizes in bytes, times carry
+ * their unit in the name. Every function that can fail returns a status and leaves a text in tpcomm_last_error(). Only
  * fixed-width types, size_t and pointers cross this interface. A struct that crosses starts with struct_size, which the
  * caller sets to sizeof; it grows at its end only. 0 means "the default" in every field of a struct that goes in.
  *
@@ -77,7 +77,8 @@ TPCOMM_API const char *tpcomm_status_name(tpcomm_status_t status);
 /** What a status means and what to check first, one sentence. Never NULL; static text. Threads: any. */
 TPCOMM_API const char *tpcomm_status_text(tpcomm_status_t status);
 
-/** Detailed text of this thread's last failed call; "" if none has failed. Kept until this thread's next failure. Threads: any. */
+/** Detailed text of this thread's last failed call; "" if none has failed. Kept until this thread's next failure.
+ * Threads: any. */
 TPCOMM_API const char *tpcomm_last_error(void);
 
 /** Version of the library in use, as TPCOMM_VERSION_NUMBER. Threads: any. */
@@ -112,8 +113,8 @@ enum {
  * Reduction. The result is one written value, the same on every rank and path (docs/numerics.md): f32, f16 and bf16
  * accumulate in fp32 in rank order starting from rank 0's value and round once; f64 likewise in f64; integers wrap; AVG
  * divides the accumulated sum by the number of ranks before rounding; MAX and MIN propagate NaN, max(-0,+0) = +0,
- * min(-0,+0) = -0. A NaN result is the one canonical NaN (0x7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF) in groups of two and more.
- * AVG of integers and any reduction of 8-bit floats are TPCOMM_ERR_UNSUPPORTED.
+ * min(-0,+0) = -0. A NaN result is the one canonical NaN (0x7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF) in groups of two and
+ * more. AVG of integers and any reduction of 8-bit floats are TPCOMM_ERR_UNSUPPORTED.
  */
 typedef int32_t tpcomm_op_t;
 enum { TPCOMM_SUM = 1, TPCOMM_AVG = 2, TPCOMM_MAX = 3, TPCOMM_MIN = 4, TPCOMM_PROD = 5 };
@@ -159,9 +160,9 @@ TPCOMM_API const char *tpcomm_path_name(tpcomm_path_t path);
 /* ---------------------------------------------------------------- ways in */
 
 /**
- * Settings of a communicator. Order of precedence: a call's own flag, then the environment (TPCOMM_*, docs/environment.md),
- * then this struct, then the tuning file, then what is built in. Ranks must agree on every field but interrupted; a field
- * left 0 takes rank 0's value.
+ * Settings of a communicator. Order of precedence: a call's own flag, then the environment (TPCOMM_*,
+ * docs/environment.md), then this struct, then the tuning file, then what is built in. Ranks must agree on every field
+ * but interrupted; a field left 0 takes rank 0's value.
  */
 typedef struct {
     uint32_t struct_size;             /**< sizeof(tpcomm_config_t) */
@@ -172,20 +173,21 @@ typedef struct {
     uint32_t op_timeout_ms;           /**< limit of each wait in a collective; 0: 300000 */
     uint64_t workspace_bytes;         /**< limit of memory that peers write; 0: 32 MiB */
     const char *tuning_file;          /**< tuning JSON, read by rank 0 alone; NULL: none */
-    int32_t (*interrupted)(void *arg); /**< asked every 100 ms in host waits; non-zero ends the wait with ERR_INTERRUPTED; may be NULL */
-    void *interrupted_arg;            /**< handed to interrupted */
-    int32_t device;                   /**< cuda: ordinal + 1 of this rank's device; 0: the calling thread's current one */
-    int32_t share_device;             /**< switch; on: several ranks may use one device. Their kernels then run beside each other */
+    int32_t (*interrupted)(
+        void *arg); /**< asked every 100 ms in host waits; non-zero ends the wait with ERR_INTERRUPTED; may be NULL */
+    void *interrupted_arg; /**< handed to interrupted */
+    int32_t device;        /**< cuda: ordinal + 1 of this rank's device; 0: the calling thread's current one */
+    int32_t share_device; /**< switch; on: several ranks may use one device. Their kernels then run beside each other */
 } tpcomm_config_t;
 
 /**
- * Join the world that a launcher describes: the first complete set of TPCOMM_RANK/SIZE, torchrun, Open MPI, PMI or Slurm
- * variables (docs/launch.md).
+ * Join the world that a launcher describes: the first complete set of TPCOMM_RANK/SIZE, torchrun, Open MPI, PMI or
+ * Slurm variables (docs/launch.md).
  * @param config  settings, or NULL for the defaults; not kept.
  * @param comm    out: this rank's membership of the world; the caller destroys it.
  * Collective: every rank of the world. Blocks: up to init_timeout_ms. Threads: any.
- * Fails: CONFIG (no launcher, or contradicting variables), TIMEOUT (naming the missing ranks), ADDR_IN_USE, PEER_FAILED,
- * CONFIG_MISMATCH, NO_TRANSPORT, UNSUPPORTED, INTERRUPTED.
+ * Fails: CONFIG (no launcher, or contradicting variables), TIMEOUT (naming the missing ranks), ADDR_IN_USE,
+ * PEER_FAILED, CONFIG_MISMATCH, NO_TRANSPORT, UNSUPPORTED, INTERRUPTED.
  */
 TPCOMM_API tpcomm_status_t tpcomm_init_env(const tpcomm_config_t *config, tpcomm_t **comm);
 
@@ -233,8 +235,8 @@ TPCOMM_API tpcomm_status_t tpcomm_init_exchange(int32_t rank, int32_t size, tpco
  * Make a world of n ranks that are threads of this process, as ncclCommInitAll. Each communicator is then used by one
  * thread of its own.
  * @param n        1 to TPCOMM_MAX_RANKS.
- * @param devices  cuda: n ordinals, one a rank; a device that stands twice asks for sharing. NULL: rank r uses device r, or
- *                 config.device where that is given. Not looked at on the cpu device.
+ * @param devices  cuda: n ordinals, one a rank; a device that stands twice asks for sharing. NULL: rank r uses device
+ * r, or config.device where that is given. Not looked at on the cpu device.
  * @param config  settings of all ranks, or NULL; not kept.
  * @param comms   out: n communicators in rank order; the caller destroys each.
  * Collective: one call makes all ranks. Blocks: up to init_timeout_ms. Threads: any. Fails: as tpcomm_init_env.
@@ -253,9 +255,9 @@ TPCOMM_API tpcomm_status_t tpcomm_finalize(tpcomm_t *comm);
 /**
  * Free a communicator; NULL is allowed. Without a finalize before it, peers that still use the group get
  * TPCOMM_ERR_ABORTED naming this rank.
- * Collective: no. Blocks: at most 1 s. Threads: nobody else may use comm any more; tpcomm_abort first wakes a thread that
- * waits inside it. Fails: BUSY if a thread is still inside after 1 s, INVALID_STATE if an open batch has calls of it
- * (nothing is freed then).
+ * Collective: no. Blocks: at most 1 s. Threads: nobody else may use comm any more; tpcomm_abort first wakes a thread
+ * that waits inside it. Fails: BUSY if a thread is still inside after 1 s, INVALID_STATE if an open batch has calls of
+ * it (nothing is freed then).
  */
 TPCOMM_API tpcomm_status_t tpcomm_destroy(tpcomm_t *comm);
 
@@ -277,8 +279,8 @@ typedef struct {
 } tpcomm_error_t;
 
 /**
- * Whether the communicator is healthy: TPCOMM_OK or the sticky status that every further call will return. With error NULL it
- * is a single load.
+ * Whether the communicator is healthy: TPCOMM_OK or the sticky status that every further call will return. With error
+ * NULL it is a single load.
  * @param error  out, may be NULL.
  * Collective: no. Blocks: no. Threads: any.
  */
@@ -305,12 +307,12 @@ typedef struct {
 /**
  * Run one collective.
  * @param call    not kept.
- * @param stream  cpu device: must be NULL, and the call returns when the result is there. cuda device: the stream the call is
- *                enqueued on; a graph being captured there takes it; NULL (the legacy stream) is refused where ranks share a device.
- * Collective: every rank of the group, in the same order. Blocks: cpu device: until the peers arrive, each wait at most
- * op_timeout_ms. Threads: one per communicator; a second gets BUSY at once.
- * Fails: INVALID_ARG, UNSUPPORTED, TOO_SMALL (a forced path cannot carry the size), BUSY, INVALID_STATE; MISMATCH, TIMEOUT,
- * PEER_DIED, ABORTED, PEER_FAILED, INTERRUPTED break the group.
+ * @param stream  cpu device: must be NULL, and the call returns when the result is there. cuda device: the stream the
+ * call is enqueued on; a graph being captured there takes it; NULL (the legacy stream) is refused where ranks share a
+ * device. Collective: every rank of the group, in the same order. Blocks: cpu device: until the peers arrive, each wait
+ * at most op_timeout_ms. Threads: one per communicator; a second gets BUSY at once. Fails: INVALID_ARG, UNSUPPORTED,
+ * TOO_SMALL (a forced path cannot carry the size), BUSY, INVALID_STATE; MISMATCH, TIMEOUT, PEER_DIED, ABORTED,
+ * PEER_FAILED, INTERRUPTED break the group.
  */
 TPCOMM_API tpcomm_status_t tpcomm_call(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream);
 
@@ -341,7 +343,8 @@ TPCOMM_API tpcomm_status_t tpcomm_all_gather(tpcomm_t *comm, const void *in, voi
                                              tpcomm_dtype_t dtype, tpcomm_stream_t stream);
 
 /**
- * out[i] = op over ranks of in[rank * count + i]: each rank gets its share of the reduction, the same bits as an all_reduce.
+ * out[i] = op over ranks of in[rank * count + i]: each rank gets its share of the reduction, the same bits as an
+ * all_reduce.
  * @param in   size * count elements.
  * @param out  count elements; out == in + rank * count is in place, any other overlap is not allowed.
  * Everything else as tpcomm_call.
@@ -350,9 +353,9 @@ TPCOMM_API tpcomm_status_t tpcomm_reduce_scatter(tpcomm_t *comm, const void *in,
                                                  tpcomm_dtype_t dtype, tpcomm_op_t op, tpcomm_stream_t stream);
 
 /**
- * Begin a batch on this thread: the calls until the matching end, on any communicators, are taken together, and two ranks may
- * make them in different orders as long as each communicator's own order is the same. Batches nest.
- * On the cpu device the calls run in the outermost end, communicator by communicator in an order that all ranks share; until
+ * Begin a batch on this thread: the calls until the matching end, on any communicators, are taken together, and two
+ * ranks may make them in different orders as long as each communicator's own order is the same. Batches nest. On the
+ * cpu device the calls run in the outermost end, communicator by communicator in an order that all ranks share; until
  * then their buffers and communicators must stay. A call's arguments are checked when it is made.
  * Collective: no. Blocks: no. Threads: each has its own batch. Fails: never.
  */
@@ -383,9 +386,9 @@ TPCOMM_API tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeou
  * @param name   for texts, such as "tp"; equal on all members; at most 63 bytes; NULL: "group".
  * @param group  out: the caller destroys it; NULL with TPCOMM_OK at once where the caller is not listed.
  * Collective: the listed ranks alone, each with the same list. Blocks: up to init_timeout_ms. Threads: several may make
- * different groups at once; groups of the same members are made in one order. Fails: INVALID_ARG; MISMATCH (the members'
- * orders or names differ); TIMEOUT naming who is missing (lists that name different ranks do not meet either); whatever
- * breaks parent meanwhile, such as ABORTED; PEER_DIED, PEER_FAILED, as tpcomm_init_env.
+ * different groups at once; groups of the same members are made in one order. Fails: INVALID_ARG; MISMATCH (the
+ * members' orders or names differ); TIMEOUT naming who is missing (lists that name different ranks do not meet either);
+ * whatever breaks parent meanwhile, such as ABORTED; PEER_DIED, PEER_FAILED, as tpcomm_init_env.
  */
 TPCOMM_API tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int32_t n, const char *name,
                                                tpcomm_t **group);
@@ -403,7 +406,8 @@ TPCOMM_API tpcomm_status_t tpcomm_group_split(tpcomm_t *parent, int32_t color, i
 /**
  * World ranks of the members, in group order.
  * @param ranks  out: as many as the group has, at most n.
- * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG; TOO_SMALL (n below the group's size; the first n are written).
+ * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG; TOO_SMALL (n below the group's size; the first n are
+ * written).
  */
 TPCOMM_API tpcomm_status_t tpcomm_group_ranks(const tpcomm_t *comm, int32_t *ranks, int32_t n);
 
@@ -421,15 +425,16 @@ typedef struct {
 } tpcomm_mesh_config_t;
 
 /**
- * Make the groups "tp", "cp", "pp", "dp" and "ep". World rank = ((dp * PP + pp) * CP + cp) * TP + tp, so TP ranks are neighbours
- * (vLLM's layout). The EP ranks of one pipeline stage are taken in the order dp, cp, tp, ep at a time. A tp group that spans hosts is
- * logged as a warning, with what to change.
+ * Make the groups "tp", "cp", "pp", "dp" and "ep". World rank = ((dp * PP + pp) * CP + cp) * TP + tp, so TP ranks are
+ * neighbours (vLLM's layout). The EP ranks of one pipeline stage are taken in the order dp, cp, tp, ep at a time. A tp
+ * group that spans hosts is logged as a warning, with what to change.
  * @param mesh  out: the caller destroys it, and its groups with it.
  * Collective: every rank of world. Blocks: up to init_timeout_ms. Threads: one per communicator.
- * Fails: CONFIG (the sizes do not multiply to the world's; ep does not divide); MISMATCH (ranks gave different sizes, both
- * named); as tpcomm_group_create.
+ * Fails: CONFIG (the sizes do not multiply to the world's; ep does not divide); MISMATCH (ranks gave different sizes,
+ * both named); as tpcomm_group_create.
  */
-TPCOMM_API tpcomm_status_t tpcomm_mesh_create(tpcomm_t *world, const tpcomm_mesh_config_t *config, tpcomm_mesh_t **mesh);
+TPCOMM_API tpcomm_status_t tpcomm_mesh_create(tpcomm_t *world, const tpcomm_mesh_config_t *config,
+                                              tpcomm_mesh_t **mesh);
 
 /**
  * This rank's group of a kind.
@@ -454,16 +459,17 @@ TPCOMM_API tpcomm_status_t tpcomm_mesh_destroy(tpcomm_mesh_t *mesh);
 /* ---------------------------------------------------------------- host messages */
 
 /*
- * The engine's control plane: messages of host memory between the ranks of a group, each step's batch for example. They have
- * an order of their own and may run on another thread beside the group's collectives, whatever the device is doing.
- * timeout_ms limits each wait; 0: op_timeout_ms. A failure breaks the group, as a collective's does.
+ * The engine's control plane: messages of host memory between the ranks of a group, each step's batch for example. They
+ * have an order of their own and may run on another thread beside the group's collectives, whatever the device is
+ * doing. timeout_ms limits each wait; 0: op_timeout_ms. A failure breaks the group, as a collective's does.
  */
 
 /**
  * root's bytes to every rank.
  * @param data   bytes long, equal on all ranks; sent from on root, written elsewhere.
- * Collective: every rank of the group. Blocks: until root and all others have come. Threads: one per communicator at a time;
- * another gets BUSY. Fails: INVALID_ARG, BUSY, INVALID_STATE; MISMATCH, TIMEOUT, PEER_DIED, ABORTED break the group.
+ * Collective: every rank of the group. Blocks: until root and all others have come. Threads: one per communicator at a
+ * time; another gets BUSY. Fails: INVALID_ARG, BUSY, INVALID_STATE; MISMATCH, TIMEOUT, PEER_DIED, ABORTED break the
+ * group.
  */
 TPCOMM_API tpcomm_status_t tpcomm_host_broadcast(tpcomm_t *comm, void *data, size_t bytes, int32_t root,
                                                  uint32_t timeout_ms);
@@ -495,10 +501,10 @@ typedef struct {
 typedef struct {
     uint32_t struct_size; /**< in: sizeof(tpcomm_decision_t) */
     tpcomm_path_t path;
-    uint64_t bytes_min;   /**< the choice holds for messages from bytes_min ... */
-    uint64_t bytes_max;   /**< ... to bytes_max, both included */
-    int64_t expected_ns;  /**< expected time of the call; -1: not known */
-    int32_t source;       /**< TPCOMM_SOURCE_* of the row that decided */
+    uint64_t bytes_min;  /**< the choice holds for messages from bytes_min ... */
+    uint64_t bytes_max;  /**< ... to bytes_max, both included */
+    int64_t expected_ns; /**< expected time of the call; -1: not known */
+    int32_t source;      /**< TPCOMM_SOURCE_* of the row that decided */
     int32_t rejected_count;
     char reason[256];
     tpcomm_rejected_t rejected[8];
@@ -517,7 +523,8 @@ TPCOMM_API tpcomm_status_t tpcomm_explain(const tpcomm_t *comm, const tpcomm_cal
  * @param text  out, bytes long, always terminated.
  * Fails: TOO_SMALL if the text was cut.
  */
-TPCOMM_API tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *call, char *text, size_t bytes);
+TPCOMM_API tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *call, char *text,
+                                               size_t bytes);
 
 /** Facts about a communicator. */
 typedef struct {
@@ -525,20 +532,21 @@ typedef struct {
     int32_t rank;
     int32_t size;
     tpcomm_device_kind_t device_kind;
-    uint64_t workspace_bytes;   /**< memory of the group that peers write, this rank's part */
-    uint32_t op_timeout_ms;     /**< in force now */
-    uint32_t init_us;           /**< how long init took */
-    int32_t deterministic;      /**< TPCOMM_ON or TPCOMM_OFF */
+    uint64_t workspace_bytes; /**< memory of the group that peers write, this rank's part */
+    uint32_t op_timeout_ms;   /**< in force now */
+    uint32_t init_us;         /**< how long init took */
+    int32_t deterministic;    /**< TPCOMM_ON or TPCOMM_OFF */
     int32_t reserved;
-    char topology[32];          /**< cpu, ... (docs/architecture.md) */
-    char name[64];              /**< of the group: "world" */
-    char launcher[192];         /**< how the ranks met, with the variables used */
-    char paths[256];            /**< paths that can be taken, then those that cannot, each with its reason */
-    char tuning[256];           /**< where the tuning table comes from */
-    char cpu_kernels[64];       /**< instruction set of the reduction kernels */
+    char topology[32];    /**< cpu, ... (docs/architecture.md) */
+    char name[64];        /**< of the group: "world" */
+    char launcher[192];   /**< how the ranks met, with the variables used */
+    char paths[256];      /**< paths that can be taken, then those that cannot, each with its reason */
+    char tuning[256];     /**< where the tuning table comes from */
+    char cpu_kernels[64]; /**< instruction set of the reduction kernels */
 } tpcomm_info_t;
 
-/** Describe the communicator. @param info out. Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG, VERSION. */
+/** Describe the communicator. @param info out. Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG, VERSION.
+ */
 TPCOMM_API tpcomm_status_t tpcomm_comm_info(const tpcomm_t *comm, tpcomm_info_t *info);
 
 /** Facts about one rank of the group. */
@@ -546,13 +554,14 @@ typedef struct {
     uint32_t struct_size; /**< in: sizeof(tpcomm_rank_info_t) */
     int32_t rank;
     int32_t pid;
-    int32_t same_process;    /**< 1: a thread of this process */
-    uint64_t seq;            /**< its last call begun */
-    uint64_t times_last;     /**< calls in which it was the last to arrive, as seen by this rank */
-    char host[64];           /**< host identity */
+    int32_t same_process; /**< 1: a thread of this process */
+    uint64_t seq;         /**< its last call begun */
+    uint64_t times_last;  /**< calls in which it was the last to arrive, as seen by this rank */
+    char host[64];        /**< host identity */
 } tpcomm_rank_info_t;
 
-/** Describe a rank. @param rank group rank. @param info out. Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG. */
+/** Describe a rank. @param rank group rank. @param info out. Collective: no. Blocks: no. Threads: any. Fails:
+ * INVALID_ARG. */
 TPCOMM_API tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank_info_t *info);
 
 /** What one path carried so far, from the counters of the path itself. */
@@ -569,7 +578,8 @@ typedef struct {
 /**
  * Statistics by path.
  * @param index  0, 1, ... ; one entry per path that an all_reduce of the group can take.
- * Collective: no. Blocks: no. Threads: any; a call in flight may be half counted. Fails: INVALID_ARG (index past the last).
+ * Collective: no. Blocks: no. Threads: any; a call in flight may be half counted. Fails: INVALID_ARG (index past the
+ * last).
  */
 TPCOMM_API tpcomm_status_t tpcomm_stats(const tpcomm_t *comm, int32_t index, tpcomm_stats_t *stats);
 
@@ -584,8 +594,8 @@ typedef void (*tpcomm_log_fn)(void *arg, int32_t level, const char *subsystem, c
  * Set where log lines go, for the whole process. After it returns the former function never runs again.
  * @param fn     NULL: stderr (or TPCOMM_LOG_FILE).
  * @param level  most detailed level wanted; the environment's TPCOMM_LOG wins over it.
- * Collective: no. Blocks: until running calls of the former function have returned. Threads: any, but not from inside fn.
- * Fails: INVALID_ARG (level), INVALID_STATE (called from inside fn).
+ * Collective: no. Blocks: until running calls of the former function have returned. Threads: any, but not from inside
+ * fn. Fails: INVALID_ARG (level), INVALID_STATE (called from inside fn).
  */
 TPCOMM_API tpcomm_status_t tpcomm_log_set(tpcomm_log_fn fn, void *arg, int32_t level);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** What every test program shares: CHECK prints file, line and both values and exits 1; SKIP exits 77 with its reason. */
+/** What every test program shares: CHECK prints file, line and both values and exits 1; SKIP exits 77 with its reason.
+ */
 #ifndef TPC_TESTS_CHECK_H
 #define TPC_TESTS_CHECK_H
 

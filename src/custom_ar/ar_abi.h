@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What host code and kernels both know: the layout of a rank's device workspace, and a launch's parameters. Plain C; no CUDA
- * header needed.
+ * What host code and kernels both know: the layout of a rank's device workspace, and a launch's parameters. Plain C; no
+ * CUDA header needed.
  *
  * Every rank has one workspace in its own device memory. Its peers write into it; only its owner reads it.
  *
@@ -29,8 +29,9 @@ typedef struct {
     int32_t rank;
     uint64_t nonce, group_id;
     unsigned char reserved0[96];
-    uint64_t fail;       /**< 0 while healthy; else status (negated, low half) and reporting rank + 1; written by any rank */
-    uint32_t timeout_ms; /**< limit of each wait; written by the owner's host, read by kernels, so that graphs obey it */
+    uint64_t fail; /**< 0 while healthy; else status (negated, low half) and reporting rank + 1; written by any rank */
+    uint32_t
+        timeout_ms; /**< limit of each wait; written by the owner's host, read by kernels, so that graphs obey it */
     uint32_t reserved1;
     unsigned char reserved2[112];
 } tpc_ar_header_t;

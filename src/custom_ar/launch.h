@@ -16,10 +16,11 @@ typedef struct {
 } tpc_ar_shape_t;
 
 /**
- * Launch a one-shot kernel: coll is ALL_REDUCE, BROADCAST, ALL_GATHER, or BARRIER (count 0). params->work_threads is set here.
- * Returns a cudaError_t as int.
+ * Launch a one-shot kernel: coll is ALL_REDUCE, BROADCAST, ALL_GATHER, or BARRIER (count 0). params->work_threads is
+ * set here. Returns a cudaError_t as int.
  */
-int tpc_ar_launch_oneshot(tpcomm_coll_t coll, const tpc_ar_params_t *params, tpc_ar_shape_t shape, tpcomm_stream_t stream);
+int tpc_ar_launch_oneshot(tpcomm_coll_t coll, const tpc_ar_params_t *params, tpc_ar_shape_t shape,
+                          tpcomm_stream_t stream);
 
 /** Message bytes that a slot of slot_bytes carries: sentinel packets are all data, flag packets half. */
 size_t tpc_ar_slot_payload(tpcomm_coll_t coll, tpcomm_dtype_t dtype, size_t slot_bytes);
@@ -27,7 +28,8 @@ size_t tpc_ar_slot_payload(tpcomm_coll_t coll, tpcomm_dtype_t dtype, size_t slot
 /** Load every kernel now, so that none is loaded while another waits for a peer. Returns a cudaError_t as int. */
 int tpc_ar_load_kernels(void);
 
-/** Blocks of `threads` working threads that one SM holds at once, for the kernel that needs most. Returns a cudaError_t as int. */
+/** Blocks of `threads` working threads that one SM holds at once, for the kernel that needs most. Returns a cudaError_t
+ * as int. */
 int tpc_ar_blocks_per_sm(int32_t threads, int32_t *blocks_p);
 
 #ifdef __cplusplus

@@ -14,10 +14,14 @@ static int launch(void (*kernel)(Parameters...), tpc_ar_shape_t shape, tpcomm_st
 
 template <typename T> static void (*sentinel_kernel(int size))(const tpc_ar_params_t) {
     switch (size) {
-    case 2: return oneshot_sentinel<T, 2>;
-    case 4: return oneshot_sentinel<T, 4>;
-    case 8: return oneshot_sentinel<T, 8>;
-    default: return oneshot_sentinel<T, 0>;
+    case 2:
+        return oneshot_sentinel<T, 2>;
+    case 4:
+        return oneshot_sentinel<T, 4>;
+    case 8:
+        return oneshot_sentinel<T, 8>;
+    default:
+        return oneshot_sentinel<T, 0>;
     }
 }
 
@@ -32,14 +36,18 @@ extern "C" size_t tpc_ar_slot_payload(tpcomm_coll_t coll, tpcomm_dtype_t dtype, 
 static uint32_t element_bytes(tpcomm_dtype_t dtype) {
     switch (dtype) {
     case TPCOMM_F16:
-    case TPCOMM_BF16: return 2;
+    case TPCOMM_BF16:
+        return 2;
     case TPCOMM_F32:
     case TPCOMM_I32:
-    case TPCOMM_U32: return 4;
+    case TPCOMM_U32:
+        return 4;
     case TPCOMM_F64:
     case TPCOMM_I64:
-    case TPCOMM_U64: return 8;
-    default: return 1;
+    case TPCOMM_U64:
+        return 8;
+    default:
+        return 1;
     }
 }
 
@@ -54,9 +62,12 @@ extern "C" int tpc_ar_launch_oneshot(tpcomm_coll_t coll, const tpc_ar_params_t *
     }
     uint32_t element = element_bytes(p.dtype);
     switch (coll) {
-    case TPCOMM_BROADCAST: return launch(oneshot_raw<TPCOMM_BROADCAST>, shape, stream, p, element);
-    case TPCOMM_ALL_GATHER: return launch(oneshot_raw<TPCOMM_ALL_GATHER>, shape, stream, p, element);
-    default: return launch(oneshot_raw<TPCOMM_ALL_REDUCE>, shape, stream, p, element); /* a barrier moves nothing */
+    case TPCOMM_BROADCAST:
+        return launch(oneshot_raw<TPCOMM_BROADCAST>, shape, stream, p, element);
+    case TPCOMM_ALL_GATHER:
+        return launch(oneshot_raw<TPCOMM_ALL_GATHER>, shape, stream, p, element);
+    default:
+        return launch(oneshot_raw<TPCOMM_ALL_REDUCE>, shape, stream, p, element); /* a barrier moves nothing */
     }
 }
 

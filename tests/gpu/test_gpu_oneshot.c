@@ -13,7 +13,8 @@
 
 enum { ROOM = 24 << 20 };
 
-/* The kernel first: a copy to pageable memory waits for it inside the driver, where it keeps the peers of this process out. */
+/* The kernel first: a copy to pageable memory waits for it inside the driver, where it keeps the peers of this process
+ * out. */
 static void fetch(const gpu_rank_t *rank, void *to, const void *from, size_t bytes) {
     CUDA_OK(cudaStreamSynchronize(rank->stream));
     CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, rank->stream));
