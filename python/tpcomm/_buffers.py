@@ -101,11 +101,41 @@ def _is_contiguous(shape: Tuple[int, ...], strides: Tuple[int, ...], itemsize: i
     return True
 
 
+def _described(array: Any, interface: Dict[str, Any], what: str, writable: bool) -> Buffer:
+    """What an array interface, of host or cuda memory, says."""
+    shape, strides = interface["shape"], interface.get("strides")
+    typestr = interface["typestr"]
+    if typestr[1] == "O":
+        raise TypeError(f"{what} has elements that are Python objects; known are {', '.join(DTYPES)}")
+    itemsize = getattr(array, "itemsize", None)
+    if not isinstance(itemsize, int):
+        itemsize = int(typestr[2:])
+    length = 1
+    for extent in shape:
+        length *= extent
+    if strides is not None and not _is_contiguous(shape, strides, itemsize):
+        _refuse_layout(what, shape, strides)
+    address, read_only = interface["data"]
+    if writable and read_only:
+        _refuse_read_only(what)
+    dtype = getattr(array, "dtype", None)
+    if dtype is not None:
+        number, name = _dtype_of(dtype)
+    else:
+        kind = {"f": "float", "i": "int", "u": "uint"}.get(typestr[1], "")
+        name = f"{kind}{8 * itemsize}" if kind and typestr[0] in (_NATIVE, "|") else typestr
+        number = DTYPES.get(name)
+    return Buffer(address, length, itemsize, number, name, array)
+
+
 def _of_cuda(thing: Any, what: str, writable: bool, device: str) -> Buffer:
     """Of a type that can lie on a GPU (cupy, numba, jax); one that does not refuses the attribute."""
-    if getattr(thing, "__cuda_array_interface__", None) is None:
+    interface = getattr(thing, "__cuda_array_interface__", None)
+    if interface is None:
         return (_of_array if hasattr(thing, "__array_interface__") else _of_memory)(thing, what, writable, device)
-    raise ValueError(f"{what} lies on a cuda device, and this group computes on the {device} device")
+    if device != "cuda":
+        raise ValueError(f"{what} lies on a cuda device, and this group computes on the {device} device")
+    return _described(thing, interface, what, writable)
 
 
 def _refuse_host(what: str, device: str) -> None:
@@ -119,29 +149,7 @@ def _of_array(array: Any, what: str, writable: bool, device: str) -> Buffer:
         return _of_memory(array, what, writable, device)
     if device != "cpu":
         _refuse_host(what, device)
-    shape, strides = interface["shape"], interface.get("strides")
-    typestr = interface["typestr"]
-    if typestr[1] == "O":
-        raise TypeError(f"{what} has elements that are Python objects; known are {', '.join(DTYPES)}")
-    itemsize = getattr(array, "itemsize", None)
-    if not isinstance(itemsize, int):
-        itemsize = int(typestr[2:])
-    count = 1
-    for length in shape:
-        count *= length
-    if strides is not None and not _is_contiguous(shape, strides, itemsize):
-        _refuse_layout(what, shape, strides)
-    address, read_only = interface["data"]
-    if writable and read_only:
-        _refuse_read_only(what)
-    dtype = getattr(array, "dtype", None)
-    if dtype is not None:
-        number, name = _dtype_of(dtype)
-    else:
-        kind = {"f": "float", "i": "int", "u": "uint"}.get(typestr[1], "")
-        name = f"{kind}{8 * itemsize}" if kind and typestr[0] in (_NATIVE, "|") else typestr
-        number = DTYPES.get(name)
-    return Buffer(address, count, itemsize, number, name, array)
+    return _described(array, interface, what, writable)
 
 
 def _of_memory(thing: Any, what: str, writable: bool, device: str) -> Buffer:

@@ -85,13 +85,13 @@ class Comm:
     # ---- collectives
 
     def _collective(self, coll: int, source: Optional[Buffer], target: Optional[Buffer], count: int, *, op: int = 0, root: int = 0,
-                    path: Optional[str] = None, tag: int = 0, stream: Optional[int] = None) -> None:
+                    path: Optional[str] = None, tag: int = 0, stream: Any = None) -> None:
         dtype = source or target
         request = _abi.call_t(ctypes.sizeof(_abi.call_t), coll, dtype.dtype if dtype else 0, op, one_of(_values.PATHS, "path", path),
                               0, root, 0, _address(source) if source else None, _address(target) if target else None, count,
                               uint64("tag", tag))
         with self._handle.inside() as use:
-            call(lib.call, self._pointer, request, stream)
+            call(lib.call, self._pointer, request, getattr(stream, "cuda_stream", stream))
             keep_for_batch(use, (source, target))
 
     def _pair(self, x: Any, out: Any, *, in_times: int = 1, out_times: int = 1) -> tuple[Buffer, Buffer]:
@@ -106,26 +106,27 @@ class Comm:
         return source, target
 
     def all_reduce(self, x: Any, out: Optional[T] = None, op: str = "sum", *, path: Optional[str] = None, tag: int = 0,
-                   stream: Optional[int] = None) -> Any:
+                   stream: Any = None) -> Any:
         """out[i] = op over ranks of x[i], on every rank; out None: in place. Returns out.
 
         x, out  numpy arrays, torch tensors or other buffers, contiguous, of one dtype
         op      "sum", "avg", "max", "min", "prod"
         path    forced path, such as "cpu_oneshot"; None: chosen
         tag     the engine's step or batch id, for flight records
+        stream  cuda: a torch.cuda.Stream or a CUstream's address, on which the call is enqueued; cpu: None
         """
         source, target = self._pair(x, out)
         self._collective(_abi.ALL_REDUCE, source, target, source.length, op=one_of(_values.OPS, "op", op), path=path, tag=tag, stream=stream)
         return x if out is None else out
 
     def broadcast(self, x: Any, out: Optional[T] = None, root: int = 0, *, path: Optional[str] = None, tag: int = 0,
-                  stream: Optional[int] = None) -> Any:
+                  stream: Any = None) -> Any:
         """root's x to every rank's out, bit for bit; out None: in place. Returns out."""
         source, target = self._pair(x, out)
         self._collective(_abi.BROADCAST, source, target, target.length, root=int32("root", root), path=path, tag=tag, stream=stream)
         return x if out is None else out
 
-    def all_gather(self, x: Any, out: T, *, path: Optional[str] = None, tag: int = 0, stream: Optional[int] = None) -> T:
+    def all_gather(self, x: Any, out: T, *, path: Optional[str] = None, tag: int = 0, stream: Any = None) -> T:
         """out[r * n + i] = rank r's x[i], where x has n elements and out has size * n. x may be this rank's part of out. Returns out."""
         if out is None:
             raise TypeError("out is None; all_gather needs a buffer of size * count elements")
@@ -134,7 +135,7 @@ class Comm:
         return out
 
     def reduce_scatter(self, x: Any, out: T, op: str = "sum", *, path: Optional[str] = None, tag: int = 0,
-                       stream: Optional[int] = None) -> T:
+                       stream: Any = None) -> T:
         """out[i] = op over ranks of x[rank * n + i], where out has n elements and x has size * n. out may be this rank's part of x.
         Returns out."""
         if out is None:
@@ -144,7 +145,7 @@ class Comm:
                          stream=stream)
         return out
 
-    def barrier(self, *, tag: int = 0, stream: Optional[int] = None) -> None:
+    def barrier(self, *, tag: int = 0, stream: Any = None) -> None:
         """Return when every rank of the group has called it."""
         self._collective(_abi.BARRIER, None, None, 0, tag=tag, stream=stream)
 

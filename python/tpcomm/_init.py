@@ -25,7 +25,8 @@ Exchange = Callable[[bytes, int], Union[bytes, bytearray, Sequence[bytes]]]
 
 class Settings(TypedDict, total=False):
     """Settings of a communicator, for every way in. The environment (TPCOMM_*) wins over them; one left out takes rank 0's value."""
-    device: Optional[str]  #: "auto", "cpu", "cuda"
+    device: Optional[str]  #: "auto", "cpu", "cuda", "cuda:1"
+    share_device: Optional[bool]  #: several ranks may use one device
     deterministic: Optional[bool]  #: only paths of the one numerical result
     path: Optional[str]  #: forced path, such as "cpu_oneshot"
     init_timeout_ms: int  #: limit of init; 0: 120000
@@ -40,12 +41,14 @@ def _config(settings: Settings) -> _abi.config_t:
         raise TypeError(f"there is no setting {min(unknown)!r}; there are {', '.join(Settings.__annotations__)}")
     _interrupt.arm()
     tuning = settings.get("tuning_file")
+    kind, device = _values.device_of(settings.get("device"))
     return _abi.config_t(
-        ctypes.sizeof(_abi.config_t), one_of(_values.DEVICES, "device", settings.get("device")),
+        ctypes.sizeof(_abi.config_t), kind,
         switch("deterministic", settings.get("deterministic")), one_of(_values.PATHS, "path", settings.get("path")),
         uint32("init_timeout_ms", settings.get("init_timeout_ms", 0)), uint32("op_timeout_ms", settings.get("op_timeout_ms", 0)),
         uint64("workspace_bytes", settings.get("workspace_bytes", 0)),
-        _values.c_text("tuning_file", None if tuning is None else os.fsencode(tuning)), _interrupt.function, _interrupt.argument)
+        _values.c_text("tuning_file", None if tuning is None else os.fsencode(tuning)), _interrupt.function, _interrupt.argument, device,
+        switch("share_device", settings.get("share_device")))
 
 
 def _world(handle: Optional[Handle]) -> Comm:
@@ -77,12 +80,19 @@ def init_rank(id: Union[bytes, bytearray], rank: int, size: int, **settings: Unp
     return _world(adopt(lib.init_rank, lib.destroy, _WHAT, name, int32("rank", rank), int32("size", size), _config(settings)))
 
 
-def init_local(n: int, **settings: Unpack[Settings]) -> List[Comm]:
-    """Make a world of n ranks that are threads of this process; each communicator is then used by one thread of its own."""
-    made = (_abi.comm_p * max(int32("n", n), 1))()
+def init_local(n: int, devices: Optional[Sequence[int]] = None, **settings: Unpack[Settings]) -> List[Comm]:
+    """Make a world of n ranks that are threads of this process; each communicator is then used by one thread of its own.
+    devices: for cuda, the device of each rank; one that stands twice is shared. None: rank r uses device r, or the one of device="cuda:N"."""
+    count = int32("n", n)
+    ordinals = None
+    if devices is not None:
+        if len(devices) != count:
+            raise ValueError(f"devices has {len(devices)} entries; {count} ranks need {count}")
+        ordinals = (ctypes.c_int32 * max(count, 1))(*(int32("device", device) for device in devices))
+    made = (_abi.comm_p * max(count, 1))()
     cells: List[ctypes.c_void_p] = []
     try:
-        call(lib.init_local, n, None, _config(settings), made)
+        call(lib.init_local, count, ordinals, _config(settings), made)
         cells = [_abi.comm_p(pointer) for pointer in made]
         return [_world(Handle(cell, lib.destroy, _WHAT)) for cell in cells]
     except BaseException:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Dict, Optional
+import re
+from typing import Any, Dict, Optional, Tuple
 
 from . import _abi
 
 OPS: Dict[str, int] = {"sum": _abi.SUM, "avg": _abi.AVG, "max": _abi.MAX, "min": _abi.MIN, "prod": _abi.PROD}
 COLLS: Dict[str, int] = {"all_reduce": _abi.ALL_REDUCE, "barrier": _abi.BARRIER, "broadcast": _abi.BROADCAST,
                          "all_gather": _abi.ALL_GATHER, "reduce_scatter": _abi.REDUCE_SCATTER}
-PATHS: Dict[str, int] = {"auto": _abi.PATH_AUTO, "cpu_oneshot": _abi.PATH_CPU_ONESHOT, "cpu_twoshot": _abi.PATH_CPU_TWOSHOT,
+PATHS: Dict[str, int] = {"auto": _abi.PATH_AUTO, "oneshot": _abi.PATH_ONESHOT, "cpu_oneshot": _abi.PATH_CPU_ONESHOT, "cpu_twoshot": _abi.PATH_CPU_TWOSHOT,
                          "local": _abi.PATH_LOCAL}
 DEVICES: Dict[str, int] = {"auto": _abi.DEVICE_AUTO, "cuda": _abi.DEVICE_CUDA, "cpu": _abi.DEVICE_CPU}
 LEVELS: Dict[str, int] = {"none": _abi.LOG_NONE, "error": _abi.LOG_ERROR, "warn": _abi.LOG_WARN, "info": _abi.LOG_INFO,
@@ -52,6 +53,14 @@ def uint32(what: str, value: Any) -> int:
 
 def uint64(what: str, value: Any) -> int:
     return _integer(what, value, 0, 2**64 - 1)
+
+
+def device_of(name: Optional[str]) -> Tuple[int, int]:
+    """(kind, ordinal + 1) of "auto", "cpu", "cuda" or "cuda:1"; 0 where it is not said."""
+    kind, colon, ordinal = (name or "auto").partition(":")
+    if colon and (kind != "cuda" or not re.fullmatch("[0-9]{1,4}", ordinal)):
+        raise ValueError(f"device is {name!r}; allowed are auto, cpu, cuda and cuda:N")
+    return one_of(DEVICES, "device", kind), int(ordinal) + 1 if colon else 0
 
 
 def switch(what: str, value: Optional[bool]) -> int:

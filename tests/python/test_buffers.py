@@ -186,11 +186,16 @@ def test_numpy_with_a_foreign_dtype():
     assert taken(Array(np.zeros(4, np.uint16), typestr="<V2")).dtype == DTYPES["bfloat16"]
 
 
-def test_cuda_arrays_are_refused_unread():
+def test_cuda_arrays():
     class Cuda:
         __cuda_array_interface__ = {"data": (16, False), "shape": (4,), "typestr": "<f4", "version": 3}
     with pytest.raises(ValueError, match="cuda"):
         taken(Cuda())
+    found = elements_of(Cuda(), "x", writable=True, device="cuda")
+    assert (found.address, found.length, found.dtype) == (16, 4, DTYPES["float32"])
+    Cuda.__cuda_array_interface__ = {**Cuda.__cuda_array_interface__, "strides": (8,)}
+    with pytest.raises(ValueError, match="x is not contiguous"):
+        elements_of(Cuda(), "x", writable=True, device="cuda")
 
 
 def test_arrays_that_could_lie_on_a_gpu_and_do_not():
@@ -256,6 +261,16 @@ def test_any_type_as_bytes():
     """Host messages move bytes and do not look at elements."""
     found = buffer_of(np.zeros((2, 3), np.complex128), "x", writable=True)
     assert (found.dtype, found.nbytes) == (None, 96)
+
+
+def test_streams():
+    """On the cpu device there is none."""
+    class Stream:
+        cuda_stream = 4096
+    with tpcomm.init_local(1)[0] as comm:
+        for stream in (4096, Stream()):
+            with pytest.raises(tpcomm.InvalidArgument, match="stream is 0x1000"):
+                comm.all_reduce(np.zeros(4), stream=stream)
 
 
 def test_nothing_is_kept():

@@ -48,6 +48,13 @@ def test_text_is_the_librarys():
 
 @pytest.mark.parametrize("settings, kind, why", [
     ({"device": "gpu"}, ValueError, "device is 'gpu'; allowed are auto, cuda, cpu"),
+    ({"device": "cpu:0"}, ValueError, "device is 'cpu:0'; allowed are auto, cpu, cuda and cuda:N"),
+    ({"device": "cuda:"}, ValueError, "device is 'cuda:'"),
+    ({"device": "cuda:-1"}, ValueError, "device is 'cuda:-1'"),
+    ({"device": "cuda:99999"}, ValueError, "device is 'cuda:99999'"),
+    ({"share_device": 1}, TypeError, "share_device is 1"),
+    ({"devices": [0]}, ValueError, "devices has 1 entries; 2 ranks need 2"),
+    ({"devices": [0, 2**32]}, ValueError, "device is 4294967296"),
     ({"deterministic": 1}, TypeError, "deterministic is 1"),
     ({"path": "ring"}, ValueError, "path is 'ring'"),
     ({"op_timeout_ms": -1}, ValueError, "op_timeout_ms is -1"),
@@ -55,7 +62,7 @@ def test_text_is_the_librarys():
     ({"op_timeout_ms": 1.5}, TypeError, "op_timeout_ms is 1.5, which is no integer"),
     ({"workspace_bytes": 2**64}, ValueError, "workspace_bytes"),
     ({"tuning_file": "a\0b"}, ValueError, "NUL"),
-    ({"timeout": 5}, TypeError, "there is no setting 'timeout'; there are device, deterministic"),
+    ({"timeout": 5}, TypeError, "there is no setting 'timeout'; there are device, share_device"),
     ({"workspace_bytes": 1}, tpcomm.Error, "workspace_bytes"),
     ({"tuning_file": "/nonexistent/tuning.json"}, tpcomm.Error, "/nonexistent/tuning.json"),
 ])

@@ -38,9 +38,9 @@ def structs():
     found = {}
     for body, name in re.findall(r"typedef struct \{(.*?)\} (tpcomm_\w+);", CODE, re.DOTALL):
         fields = []
-        for declaration in body.split(";")[:-1]:
-            function = re.fullmatch(r"\s*(\w+ \(\*)(\w+)(\)\(.*\))\s*", declaration)
-            plain = re.fullmatch(r"\s*(.*?[ *])(\w+)(?:\[(\d+)\])?\s*", declaration, re.DOTALL)
+        for declaration in (" ".join(each.split()).replace("( ", "(") for each in body.split(";")[:-1]):
+            function = re.fullmatch(r"(\w+ \(\*)(\w+)(\)\(.*\))", declaration)
+            plain = re.fullmatch(r"(.*?[ *])(\w+)(?:\[(\d+)\])?", declaration)
             fields.append((function.group(2), function.group(1) + function.group(3), "") if function else
                           (plain.group(2), plain.group(1).strip(), plain.group(3) or ""))
         found[name] = fields

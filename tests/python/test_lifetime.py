@@ -381,18 +381,19 @@ def test_ctrl_c_while_another_thread_waits():
     """The main thread gets it; the thread's wait goes on until its communicator is closed."""
     code = """
     comms = tpcomm.init_local(2)
+    done = threading.Event()
     def wait():
         try:
             comms[0].barrier()
         except tpcomm.Aborted:
             print("aborted")
-    thread = threading.Thread(target=wait)
-    thread.start()
+        done.set()
+    threading.Thread(target=wait).start()
     try:
-        thread.join()
+        done.wait()
     except KeyboardInterrupt:
         print("caught")
         comms[1].abort()
-        thread.join()
+        done.wait()
     """
     assert ends(interrupted(code)) == "up\ncaught\naborted\n"
