@@ -80,6 +80,9 @@ in_root() {
         mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
         ln -s pts/ptmx "$root/dev/ptmx"
         ln -s /proc/self/fd "$root/dev/fd"
+        ln -s fd/0 "$root/dev/stdin"
+        ln -s fd/1 "$root/dev/stdout"
+        ln -s fd/2 "$root/dev/stderr"
         mount -t tmpfs -o mode=1777 shm "$root/dev/shm"
         ip link set lo up 2>/dev/null || true
         exec chroot --userspec="$user:$user" --groups= "$root" /usr/bin/env -i "HOME=$home" "USER=$user" "$@"
