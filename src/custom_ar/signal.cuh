@@ -91,7 +91,7 @@ TPC_DEVICE uint32_t edge_load(const uint32_t *word, unsigned from, unsigned to) 
 }
 
 #else
-#include "ptx_host.h"
+#include <ptx_host.h>
 #endif
 
 #endif

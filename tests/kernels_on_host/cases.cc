@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The scenarios. */
+#include "cases.h"
+
+#include <algorithm>
+
+#include "group.h"
+
+using namespace hostrun;
+
+static const int sizes[] = {2, 3, 4, 5, 8};
+static const size_t slots[] = {64, 256, 512};
+
+/* Of a seed, a stream of numbers that the scheduler does not share. */
+static random_t numbers(const config_t &config) {
+    return random_t(config.seed * 0x9FB21C651E98DF25u + 1);
+}
+
+static uint32_t draw_epoch(random_t &random) {
+    return random.chance(.3) ? 0xFFFFFFF0u + random.below(14) : (uint32_t)(random.bits() >> 1);
+}
+
+/* Call k+1 begins on a rank only when call k-1 has ended on every rank. */
+static void forbid_running_ahead(int size) {
+    on_launch_start([size](int rank, int number) -> std::string {
+        for (int r = 0; r < size; r++)
+            if (launches_ended(r) < number - 1)
+                return "rank " + std::to_string(rank) + " begins call " + std::to_string(number) + " while rank " +
+                       std::to_string(r) + " is in call " + std::to_string(launches_ended(r));
+        return "";
+    });
+}
+
+/* All calls are right, and nothing is left behind. */
+static std::string run_healthy(const group_t &group) {
+    forbid_running_ahead(group.size);
+    result_t result = run();
+    if (result.outcome != FINISHED) return result.message;
+    std::string wrong = group.check_results(0, group.calls());
+    return wrong.empty() ? group.check_rest() : wrong;
+}
+
+/* Check that every reduction of every dtype gives the cpu device's bits. */
+static std::string dtypes(config_t &config) {
+    random_t random = numbers(config);
+    int size = sizes[config.seed % 5];
+    begin(size, config);
+    group_t group(size, 256, draw_epoch(random), random);
+    for (int dtype = TPCOMM_F32; dtype <= TPCOMM_F64; dtype++)
+        for (int op = TPCOMM_SUM; op <= TPCOMM_PROD; op++) {
+            bool integer = dtype > TPCOMM_BF16 && dtype != TPCOMM_F64;
+            if (integer && op == TPCOMM_AVG) continue;
+            call_t call = {TPCOMM_ALL_REDUCE, dtype, op, 0, (size_t)random.between(0, 12)};
+            group.make(call);
+        }
+    return run_healthy(group);
+}
+
+static std::string mixed_calls(config_t &config, payload_t payload, bool wrap) {
+    random_t random = numbers(config);
+    int size = random.pick(sizes);
+    if (random.chance(.2)) config.slow_rank = random.between(0, size - 1);
+    begin(size, config);
+    group_t group(size, random.pick(slots), wrap ? 0xFFFFFFF8u + random.below(6) : draw_epoch(random), random);
+    int calls = random.between(wrap ? 7 : 2, 12);
+    for (int i = 0; i < calls; i++) group.make(group.draw_call(), payload);
+    return run_healthy(group);
+}
+
+/* Check any collectives, dtypes, sizes, grids, alignments, one after the other, with slow ranks, blocks and threads. */
+static std::string mixed(config_t &config) {
+    return mixed_calls(config, RANDOM_BITS, false);
+}
+
+/* Check the same while the epoch goes over its wrap. */
+static std::string wrap(config_t &config) {
+    return mixed_calls(config, RANDOM_BITS, true);
+}
+
+/* Check payloads that look like what the protocol uses: EMPTY, epochs, NaNs. */
+static std::string payloads(config_t &config) {
+    return mixed_calls(config, HOSTILE, config.seed % 2 != 0);
+}
+
+/* Check that a root, which waits for no data, does not run away from a slow rank: 100 broadcasts, then all_reduce. */
+static std::string broadcasts(config_t &config) {
+    random_t random = numbers(config);
+    int size = random.pick(sizes), root = random.between(0, size - 1);
+    config.slow_rank = (root + 1) % size;
+    begin(size, config);
+    group_t group(size, 64, draw_epoch(random), random);
+    for (int i = 0; i < 100; i++) {
+        call_t call = {TPCOMM_BROADCAST, TPCOMM_U8, TPCOMM_SUM, root, (size_t)random.between(1, 32)};
+        group.make(call);
+    }
+    call_t last = {TPCOMM_ALL_REDUCE, TPCOMM_BF16, TPCOMM_SUM, 0, 32};
+    group.make(last);
+    return run_healthy(group);
+}
+
+/* ------------------------------------------------------------------ failures */
+
+static const uint32_t TIMEOUT = (uint32_t)-TPCOMM_ERR_TIMEOUT, MISMATCH = (uint32_t)-TPCOMM_ERR_MISMATCH,
+                      ABORTED = (uint32_t)-TPCOMM_ERR_ABORTED;
+
+/* The rank's failure word names a status and a rank, and that rank's report says so too. */
+static std::string check_failure(const group_t &group, int rank, uint32_t status) {
+    uint64_t word = group.header(rank)->fail;
+    int origin = (int)(word >> 32) - 1;
+    if ((uint32_t)word != status)
+        return "rank " + std::to_string(rank) + " failed with " + std::to_string((uint32_t)word) + ", want " +
+               std::to_string(status);
+    if (origin < 0 || origin >= group.size || group.report[(size_t)origin]->word != word)
+        return "rank " + std::to_string(rank) + " names rank " + std::to_string(origin) +
+               ", which reports no such failure";
+    return "";
+}
+
+/* Check that ranks whose peer is missing, or comes too late, end by the deadline, say who it was, and get through their
+ * queue. */
+static std::string missing(config_t &config) {
+    static const uint32_t timeouts[] = {100, 400, 1600, 6000};
+    random_t random = numbers(config);
+    int size = random.pick(sizes), absent = random.between(0, size - 1), healthy = random.between(0, 3),
+        after = random.between(0, 3);
+    bool late = random.chance(.5);
+    config.time_passes = true;
+    begin(size, config);
+    group_t group(size, random.pick(slots), draw_epoch(random), random);
+    uint64_t soonest_ms = UINT64_MAX;
+    for (int r = 0; r < size; r++) {
+        uint32_t *timeout_ms = &group.header(r)->timeout_ms, limit = random.pick(timeouts);
+        if (r != absent) soonest_ms = std::min<uint64_t>(soonest_ms, limit);
+        *timeout_ms = limit;
+        if (random.chance(.3)) { /* a wait obeys a limit that is set while it lasts */
+            *timeout_ms = 60000;
+            at_step((int64_t)random.below(1u << random.between(4, 16)), [=] { *timeout_ms = limit; });
+        }
+    }
+    for (int i = 0; i < healthy; i++) group.make(group.draw_call());
+    uint64_t arrival_ns = (soonest_ms + 1000) * 1000000;
+    for (int i = 0; i <= after; i++) {
+        std::vector<call_t> calls((size_t)size, group.draw_call());
+        if (!late) calls[(size_t)absent].count = SIZE_MAX;
+        group.make_each(calls);
+        if (late && i == 0) delay_last(absent, arrival_ns);
+    }
+    result_t result = run();
+    if (result.outcome != FINISHED) return result.message;
+    std::string wrong = group.check_results(0, (size_t)healthy);
+    for (int r = 0; r < size && wrong.empty(); r++) {
+        if (r == absent && !late) continue;
+        wrong = check_failure(group, r, TIMEOUT);
+        const tpc_ar_report_t *report = group.report[(size_t)r];
+        if (wrong.empty() && report->word != 0 &&
+            (report->peer != absent || report->epoch != group.epoch_of((size_t)healthy)))
+            wrong = "rank " + std::to_string(r) + " reports rank " + std::to_string(report->peer) + ", epoch " +
+                    std::to_string(report->epoch) + "; missing was rank " + std::to_string(absent);
+        /* In the call that failed, a broadcast or gather may have got some of its data. */
+        size_t first = (size_t)healthy + (r == absent ? 0 : 1);
+        if (wrong.empty()) wrong = group.check_given_up(r, first, group.calls());
+        if (wrong.empty()) wrong = group.check_epochs(r, group.calls());
+    }
+    uint64_t end_ns = (late ? arrival_ns : soonest_ms * 1000000) + 200000000;
+    if (wrong.empty() && result.clock_ns > end_ns)
+        wrong = "the last wait ended after " + std::to_string(result.clock_ns / 1000000) +
+                " ms; the first deadline was " + std::to_string(soonest_ms) + " ms";
+    return wrong;
+}
+
+/* Check that the host's word ends all waits, at whatever moment, also those of calls still queued. */
+static std::string aborted(config_t &config) {
+    random_t random = numbers(config);
+    int size = random.pick(sizes), complete = random.between(0, 3), absent = random.between(0, size - 1);
+    begin(size, config);
+    group_t group(size, random.pick(slots), draw_epoch(random), random);
+    for (int i = 0; i < complete; i++) group.make(group.draw_call());
+    for (int i = random.between(1, 4); i > 0; i--) {
+        std::vector<call_t> calls((size_t)size, group.draw_call());
+        calls[(size_t)absent].count = SIZE_MAX;
+        group.make_each(calls);
+    }
+    for (int r = 0; r < size; r++) {
+        uint64_t *word = group.host_fail[(size_t)r];
+        at_step((int64_t)random.below(1u << random.between(4, 16)),
+                [=] { host_store(word, ABORTED | (uint64_t)(r + 1) << 32); });
+    }
+    result_t result = run();
+    if (result.outcome != FINISHED) return result.message;
+    std::string wrong;
+    for (int r = 0; r < size && wrong.empty(); r++) {
+        if (r == absent) continue;
+        if (group.failure(r) != ABORTED)
+            wrong = "rank " + std::to_string(r) + " failed with " + std::to_string(group.failure(r));
+        if (group.report[(size_t)r]->word != 0) wrong = "rank " + std::to_string(r) + " reports a failure of its own";
+        if (wrong.empty()) wrong = group.check_given_up(r, (size_t)complete + 1, group.calls());
+        if (wrong.empty()) wrong = group.check_epochs(r, group.calls());
+    }
+    return wrong;
+}
+
+/* Check that a rank that makes another call is found out by all, with both calls, and that the calls after it are given
+ * up. */
+static std::string mismatch(config_t &config) {
+    random_t random = numbers(config);
+    int size = random.pick(sizes), odd = random.between(0, size - 1), healthy = random.between(0, 3),
+        after = random.between(0, 3);
+    begin(size, config);
+    group_t group(size, random.pick(slots), draw_epoch(random), random);
+    for (int i = 0; i < healthy; i++) group.make(group.draw_call());
+    std::vector<call_t> calls((size_t)size, group.draw_call());
+    call_t &other = calls[(size_t)odd];
+    for (const call_t same = other; describe(other) == describe(same);) other = group.draw_call();
+    group.make_each(calls);
+    for (int i = 0; i < after; i++) group.make(group.draw_call());
+    result_t result = run();
+    if (result.outcome != FINISHED) return result.message;
+    /* A slow rank may still be in the call before: it is broken off there. */
+    std::string wrong = group.check_results(0, (size_t)std::max(healthy - 1, 0));
+    for (int r = 0; r < size && wrong.empty(); r++) {
+        wrong = check_failure(group, r, MISMATCH);
+        const tpc_ar_report_t *report = group.report[(size_t)r];
+        bool same = report->mine[0] == report->theirs[0] && report->mine[1] == report->theirs[1];
+        if (report->word != 0 &&
+            ((r == odd) == (report->peer == odd) || same || report->epoch != group.epoch_of((size_t)healthy)))
+            wrong = "rank " + std::to_string(r) + " reports rank " + std::to_string(report->peer) +
+                    "; another call made rank " + std::to_string(odd);
+        if (wrong.empty()) wrong = group.check_given_up(r, (size_t)healthy + 1, group.calls());
+        if (wrong.empty()) wrong = group.check_epochs(r, group.calls());
+    }
+    return wrong;
+}
+
+const case_t cases[] = {{"dtypes", 100, dtypes},     {"mixed", 300, mixed},           {"wrap", 200, wrap},
+                        {"payloads", 200, payloads}, {"broadcasts", 100, broadcasts}, {"missing", 200, missing},
+                        {"aborted", 200, aborted},   {"mismatch", 200, mismatch}};
+const int case_count = sizeof(cases) / sizeof(cases[0]);

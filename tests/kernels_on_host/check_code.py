@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Check the kernels' machine code: no stack and no spills, few registers, packets as 128-bit strong system accesses, no fence but where
+a failure is reported, no load through the read-only cache.
+
+usage: check_code.py --nvcc NVCC --root DIR     the instructions are looked at with cuobjdump or nvdisasm where there is one, else in PTX
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ARCHITECTURE = "sm_90"
+SOURCES = ["src/custom_ar/oneshot.cu"]
+FEWEST = {"src/custom_ar/oneshot.cu": 15}  # kernels
+
+
+def registers_allowed(kernel):
+    """64 leave half an SM to other kernels; eight ranks' packets in flight take 28 more. At 544 threads both fit one block an SM."""
+    return 96 if re.search(r"oneshot_sentinel.*Li8E", kernel) else 64
+
+
+def run(*command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed ({done.returncode}):\n{done.stdout}")
+    return done.stdout
+
+
+def check_resources(listing, fewest):
+    """What ptxas -v says of each kernel."""
+    wrong, kernels, kernel, function = [], 0, "?", "?"
+    for line in listing.splitlines():
+        if found := re.search(r"Compiling entry function '(\w+)'", line):
+            kernel = found[1]
+            kernels += 1
+        elif found := re.search(r"Function properties for (\S+)", line):
+            function = found[1]
+        elif found := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            if any(int(found[i]) for i in (1, 2, 3)):
+                wrong.append(f"{function} (in {kernel}): {line.strip()}")
+        elif found := re.search(r"Used (\d+) registers", line):
+            if int(found[1]) > registers_allowed(kernel):
+                wrong.append(f"{kernel}: {found[1]} registers, allowed are {registers_allowed(kernel)}")
+    if kernels < fewest:
+        wrong.append(f"{kernels} kernels, want {fewest} or more")
+    return wrong
+
+
+def check_sass(listing):
+    wrong, kernel, packets, fences = [], None, {}, {}
+    for line in listing.splitlines():
+        if found := re.search(r"^\s*(?:\.section\s+\.text\.|Function : )(\w+)", line):
+            kernel = found[1]
+            packets[kernel], fences[kernel] = set(), 0
+        elif kernel is not None:
+            fences[kernel] += "MEMBAR" in line
+            packets[kernel].update(re.findall(r"\b((?:LDG|STG)\.E\.128\.STRONG\.SYS)", line))
+            if re.search(r"\bLDG\S*\.CONSTANT", line):
+                wrong.append(f"{kernel}: a load through the read-only cache: {line.strip()}")
+    for kernel, kinds in packets.items():
+        if len(kinds) != 2:
+            wrong.append(f"{kernel}: packets are not 128-bit strong system accesses; there is {', '.join(kinds) or 'none'}")
+        if fences[kernel] > 1:  # the PTX says that this one is where a failure is reported
+            wrong.append(f"{kernel}: {fences[kernel]} fences, allowed is one")
+    return wrong if packets else ["no kernel in the listing"]
+
+
+def check_ptx(listing):
+    wrong, function = [], ""
+    for line in listing.splitlines():
+        if found := re.match(r"\s*(?:\.visible |\.weak )?\.(?:entry|func)\b.*?(\w+)\($", line.rstrip()):
+            function = found[1]
+        if re.search(r"\b(fence|membar)\.", line) and "report_failure" not in function:
+            wrong.append(f"{function}: a fence outside the report of a failure: {line.strip()}")
+        if re.search(r"\bld\.global\S*\.nc\b", line):
+            wrong.append(f"{function}: a load through the read-only cache: {line.strip()}")
+    for access in ("ld.relaxed.sys.global.v2.b64", "st.relaxed.sys.global.v2.b64"):
+        if access not in listing:
+            wrong.append(f"no {access}")
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--root", required=True)
+    options = parser.parse_args()
+    tools = [os.path.dirname(os.path.realpath(options.nvcc)), os.environ.get("PATH", "")]
+    cuobjdump = shutil.which("cuobjdump", path=os.pathsep.join(tools))
+    nvdisasm = shutil.which("nvdisasm", path=os.pathsep.join(tools))
+    compiler = [options.nvcc, "-std=c++17", "-O3", f"-arch={ARCHITECTURE}"]
+    if os.environ.get("CUDAHOSTCXX"):
+        compiler += ["-ccbin", os.environ["CUDAHOSTCXX"]]
+    compiler += [f"-I{os.path.join(options.root, folder)}" for folder in ("include", "src")]
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        for source in SOURCES:
+            path, cubin, ptx = os.path.join(options.root, source), os.path.join(folder, "cubin"), os.path.join(folder, "ptx")
+            wrong += check_resources(run(*compiler, "-Xptxas", "-v", "-cubin", "-o", cubin, path), FEWEST[source])
+            if cuobjdump:
+                wrong += check_sass(run(cuobjdump, "--dump-sass", cubin))
+            elif nvdisasm:
+                wrong += check_sass(run(nvdisasm, "-c", cubin))
+            else:
+                print("neither cuobjdump nor nvdisasm: the instructions are looked at in PTX")
+            run(*compiler, "-ptx", "-o", ptx, path)
+            with open(ptx, encoding="utf-8") as file:
+                wrong += check_ptx(file.read())
+    for line in wrong:
+        print(line)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

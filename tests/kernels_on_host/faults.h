@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * The planted faults: TPC_FAULT(name) in the kernels, the constant false in every other build. A name that is missing
+ * here does not compile, and the mutants test runs every row, so each stays caught.
+ *
+ * X(name, case that catches it, modes that must: W weak memory, R race detector, A g++ with AddressSanitizer)
+ */
+#ifndef TPC_KERNELS_ON_HOST_FAULTS_H
+#define TPC_KERNELS_ON_HOST_FAULTS_H
+
+#define TPC_FAULTS(X)                                                                                                  \
+    X(one_parity, "mixed", "WRA")              /* K = 1: one half of the workspace for all epochs */                   \
+    X(no_rearm, "mixed", "WRA")                /* slots stay full */                                                   \
+    X(late_rearm, "mixed", "WRA")              /* slots become EMPTY in the next call */                               \
+    X(epoch_of_grid_only, "mixed", "WRA")      /* epoch words beyond the grid stay */                                  \
+    X(epoch_repeats_parity, "wrap", "WRA")     /* the wrap leaves out 0xFFFFFFFF alone */                              \
+    X(epoch_may_be_empty, "wrap", "WRA")       /* 0xFFFFFFFF is an epoch too */                                        \
+    X(packet_dropped, "mixed", "WRA")          /* one packet is never sent */                                          \
+    X(one_word_tested, "mixed", "WA")          /* of a sentinel packet's four */                                       \
+    X(one_flag_tested, "mixed", "WA")          /* of a flag packet's two */                                            \
+    X(empty_word_sent, "payloads", "WRA")      /* a NaN that looks EMPTY is not replaced */                            \
+    X(no_header, "mixed", "WRA")               /* call headers are not sent */                                         \
+    X(header_not_awaited, "broadcasts", "WRA") /* calls are not complete */                                            \
+    X(tail_stored_whole, "mixed", "WRA")       /* beyond the end of out */                                             \
+    X(end_without_barrier, "mixed", "R")       /* epoch words advance while others of the block read them */           \
+    X(report_not_claimed, "missing", "R")      /* many threads write one report */                                     \
+    X(peers_not_told, "missing", "WRA")        /* of a failure */
+
+enum tpc_fault_t {
+    TPC_FAULT_none,
+#define TPC_FAULT_ENUM(name, test, modes) TPC_FAULT_##name,
+    TPC_FAULTS(TPC_FAULT_ENUM)
+#undef TPC_FAULT_ENUM
+};
+
+/** The fault that is planted now. */
+extern tpc_fault_t tpc_planted_fault;
+
+#define TPC_FAULT(name) (tpc_planted_fault == TPC_FAULT_##name)
+
+#endif

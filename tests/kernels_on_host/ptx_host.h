@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** The host half of signal.cuh: the same functions, played by the harness. */
+#ifndef TPC_KERNELS_ON_HOST_PTX_HOST_H
+#define TPC_KERNELS_ON_HOST_PTX_HOST_H
+
+#include <string.h>
+
+#include "faults.h"
+#include "hostrun.h"
+
+#define TPC_DEVICE     inline
+#define TPC_LOOK_EVERY 2 /* a waiting thread soon finds out that nothing happens, and sleeps */
+
+TPC_DEVICE void packet_store(void *slot, packet_t packet) {
+    hostrun::strong_store(slot, &packet, 16);
+}
+TPC_DEVICE packet_t packet_load(const void *slot) {
+    packet_t packet;
+    hostrun::strong_load(slot, &packet, 16);
+    return packet;
+}
+
+TPC_DEVICE uint64_t word_load(const uint64_t *word) {
+    uint64_t value;
+    hostrun::strong_load(word, &value, 8);
+    return value;
+}
+TPC_DEVICE void word_store(uint64_t *word, uint64_t value) {
+    hostrun::strong_store(word, &value, 8);
+}
+TPC_DEVICE bool word_claim(uint64_t *word, uint64_t value) {
+    return hostrun::strong_claim(word, value) == 0;
+}
+TPC_DEVICE void word_publish(uint64_t *word, uint64_t value) {
+    hostrun::fence();
+    hostrun::strong_store(word, &value, 8);
+}
+
+TPC_DEVICE uint32_t setting_load(const uint32_t *setting) {
+    uint32_t value;
+    hostrun::strong_load(setting, &value, 4);
+    return value;
+}
+
+TPC_DEVICE uint64_t timer_ns() {
+    return hostrun::clock_ns();
+}
+TPC_DEVICE void wait_pause() {
+    hostrun::pause();
+}
+
+/** Reads what the caller may use; the other bytes are garbage, so that using them shows. */
+TPC_DEVICE uint32_t edge_load(const uint32_t *word, unsigned from, unsigned to) {
+    uint32_t value = 0xDEADBEEFu;
+    for (unsigned b = from; b < to; b++) ((unsigned char *)&value)[b] = ((const unsigned char *)word)[b];
+    return value;
+}
+
+#endif
