@@ -48,9 +48,11 @@ class Configure(Planted):
 
     def test_nvcc_works(self):
         nvcc = self.program("nvcc", 'case "$*" in --version) echo "Cuda compilation tools, release 12.4, V12.4.99";; esac')
-        status, last, _ = self.configure("-DTPCOMM_CUDA=ON", cudacxx=nvcc)
+        status, last, _ = self.configure("-DTPCOMM_CUDA=AUTO", cudacxx=nvcc)
         self.assertEqual(status, 0)
+        self.assertIn("CPU build; ", last)
         self.assertIn(f"CUDA compiler found ({nvcc}, 12.4)", last)
+        self.assertIn("-DTPCOMM_CUDA=ON", last)
 
     def test_bad_options(self):
         for option in ("-DTPCOMM_CUDA=MAYBE", "-DTPCOMM_SANITIZE=memory"):
