@@ -16,13 +16,13 @@
     X(epoch_repeats_parity, "wrap", "WRA")     /* the wrap leaves out 0xFFFFFFFF alone */                              \
     X(epoch_may_be_empty, "wrap", "WRA")       /* 0xFFFFFFFF is an epoch too */                                        \
     X(packet_dropped, "mixed", "WRA")          /* one packet is never sent */                                          \
-    X(one_word_tested, "mixed", "WA")          /* of a sentinel packet's four */                                       \
-    X(one_flag_tested, "mixed", "WA")          /* of a flag packet's two */                                            \
+    X(one_word_tested, "mixed", "WRA")         /* of a sentinel packet's four */                                       \
+    X(one_flag_tested, "mixed", "WRA")         /* of a flag packet's two */                                            \
     X(empty_word_sent, "payloads", "WRA")      /* a NaN that looks EMPTY is not replaced */                            \
     X(no_header, "mixed", "WRA")               /* call headers are not sent */                                         \
     X(header_not_awaited, "broadcasts", "WRA") /* calls are not complete */                                            \
     X(tail_stored_whole, "mixed", "WRA")       /* beyond the end of out */                                             \
-    X(end_without_barrier, "mixed", "R")       /* epoch words advance while others of the block read them */           \
+    X(end_without_barrier, "mixed", "WRA")     /* epoch words advance while others of the block read them */           \
     X(report_not_claimed, "missing", "R")      /* many threads write one report */                                     \
     X(peers_not_told, "missing", "WRA")        /* of a failure */
 
