@@ -355,7 +355,7 @@ static const char *check_stream(void *opaque, tpcomm_stream_t stream) {
 }
 
 static const char *kernels(void) {
-    return "sm_80 sm_90";
+    return TPC_CUDA_ARCHITECTURES; /* of this build */
 }
 
 static const tpcomm_path_t paths[] = {TPCOMM_PATH_ONESHOT, TPCOMM_PATH_LOCAL, 0};
