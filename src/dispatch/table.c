@@ -9,12 +9,13 @@
 #include "dispatch/dispatch.h"
 
 /* X(collective, topology, ranks, bytes_min, bytes_max, path, source, base_ns, per_mib_ns), cpu device, any dtype.
- * Measured: bf16, 2 processes on 2 processors of an Intel Xeon (AVX-512) server, bench/results/2026-12-01-cpu-paths.json. */
+ * Measured: bf16, 2 processes on 2 processors of an Intel Xeon (AVX-512) server,
+ * bench/results/2026-12-01-cpu-paths.json. */
 #define BUILTIN_LIST(X)                                                                                                \
     X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 100000)    \
     X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 2, 0, 32768, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_MEASURED, 1100, 380000) \
     X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 2, 32769, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_SOURCE_MEASURED,      \
-      1100, 200000)                                                                                                    \
+      1100, 270000)                                                                                                    \
     X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 4, 0, 16384, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 1000,        \
       400000)                                                                                                          \
     X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_CPU, 4, 16385, UINT64_MAX, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_SOURCE_ESTIMATED,     \
