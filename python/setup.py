@@ -100,17 +100,25 @@ class BinaryDistribution(Distribution):
 
 
 class SourceDistribution(sdist):
-    """With the C sources in it, which otherwise lie outside this folder."""
+    """With the C sources in it, which otherwise lie outside this folder; put together in SCRATCH, which goes away by itself."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.keep_temp = True
 
     def make_release_tree(self, base_dir, files):
-        super().make_release_tree(base_dir, files)
+        place = os.path.join(SCRATCH, base_dir)
+        super().make_release_tree(place, files)
         for name in SOURCES:
-            source, target = os.path.join(ROOT, name), os.path.join(base_dir, "_source", name)
+            source, target = os.path.join(ROOT, name), os.path.join(place, "_source", name)
             if os.path.isdir(source):
                 shutil.copytree(source, target)
             else:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 shutil.copyfile(source, target)
+
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, **options):  # pylint: disable=redefined-builtin
+        return super().make_archive(base_name, format, root_dir=root_dir or SCRATCH, base_dir=base_dir, **options)
 
 
 setup(version=version(), distclass=BinaryDistribution, cmdclass={"build_py": BuildPython, "bdist_wheel": Wheel, "sdist": SourceDistribution},

@@ -91,8 +91,10 @@ def test_given_library(tmp_path):
 
 
 def test_source_distribution(tmp_path):
-    """It brings the C sources along; the wheel that is made of it is the same."""
+    """It brings the C sources along; the wheel that is made of it is the same. Nothing is put beside the sources, not even for a moment."""
+    before = os.stat(SOURCE).st_mtime_ns
     good(sys.executable, "setup.py", "-q", "sdist", "-d", tmp_path, cwd=SOURCE)
+    assert os.stat(SOURCE).st_mtime_ns == before
     (archive,) = tmp_path.iterdir()
     with tarfile.open(archive) as file:
         file.extractall(tmp_path)  # noqa: S202, our own
