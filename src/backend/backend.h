@@ -8,7 +8,7 @@
 #define TPC_BACKEND_H
 
 #include "base/status.h"
-#include "device/cuda.h"
+#include "device/cuda_order.h"
 #include "health/flight.h"
 #include "health/signal.h"
 #include "peer_mem/workspace.h"
@@ -21,6 +21,7 @@ typedef struct {
     tpcomm_device_kind_t device_kind;
     tpc_topology_t topology;
     bool deterministic;
+    bool shares_device;        /**< two ranks or more compute on one GPU */
     tpcomm_path_t forced_path; /**< 0: none */
     uint64_t workspace_bytes;  /**< limit per rank */
 } tpc_agreed_t;
@@ -44,7 +45,8 @@ typedef struct {
     const tpc_team_t *team;
     const tpc_deadline_t *deadline;  /**< team and deadline: only while create runs */
     const tpc_cuda_facts_t *devices; /**< of each rank; zero on the cpu device */
-    tpc_workspace_t *workspace;      /**< workspace->data: the bytes the backend asked for */
+    tpc_workspace_t *workspace;      /**< workspace->data: the bytes the backend asked for, on pages of their own */
+    tpc_cuda_order_t *order;         /**< of the group's calls over streams; NULL on the cpu device */
     const tpc_wait_t *wait;
     tpc_failure_t *failure;
 } tpc_backend_group_t;
@@ -56,6 +58,7 @@ typedef struct {
     uint64_t bytes;
     const tpc_flight_record_t *record; /**< for texts, and for peers to compare with */
     tpcomm_stream_t stream;
+    bool capturing; /**< the stream is being captured */
 } tpc_request_t;
 
 /** What a call cost, from the path itself. */
@@ -76,6 +79,11 @@ typedef struct {
     const char *(*why_not)(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key);
     /** Bytes of workspace->data it wants in such a group. Pure. Fails: TOO_SMALL where the limit leaves too little. */
     tpcomm_status_t (*workspace_bytes)(const tpc_agreed_t *agreed, size_t *bytes_p);
+    /**
+     * Make its state for a group; may be collective, and fails alike on all ranks. UNSUPPORTED, BACKEND and
+     * NO_TRANSPORT say that this backend cannot serve the group: it is left out, and others carry the calls. Everything
+     * else is the group's failure.
+     */
     tpcomm_status_t (*create)(const tpc_backend_group_t *group, void **state_p);
     void (*destroy)(void *state);
     /** Wake every rank that sleeps in a wait of this group. Any thread. */
@@ -88,6 +96,7 @@ typedef struct {
     const char *(*check_stream)(void *state, tpcomm_stream_t stream);
     /** Last call that a rank is known to have begun. Any thread. */
     uint64_t (*rank_seq)(void *state, int32_t rank);
+    /** Carry one call. On a GPU: the device is current, and the stream is behind the group's call before. */
     tpcomm_status_t (*run)(void *state, const tpc_request_t *request, tpc_outcome_t *outcome_p);
 } tpc_backend_t;
 

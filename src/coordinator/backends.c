@@ -16,3 +16,7 @@ const tpc_backend_t *const tpc_backends[] = {
 };
 
 const tpc_backend_t *const tpc_host_backend = &tpc_cpu_backend;
+
+bool tpc_backend_serves(const tpc_backend_t *backend, tpcomm_device_kind_t kind) {
+    return backend->device_kind == kind;
+}

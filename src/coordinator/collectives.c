@@ -49,7 +49,7 @@ static extent_t extent_of(const tpcomm_t *comm, const tpcomm_call_t *call) {
 }
 
 static tpcomm_status_t check_buffers(const tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
-    const char *why_not = comm->backend->check_stream(comm->device.state, stream);
+    const char *why_not = tpc_backend_set_check_stream(&comm->backends, stream);
     if (why_not != NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "stream is %p: %s", (void *)stream, why_not);
     extent_t extent = extent_of(comm, call);
     if (extent.in == 0) return TPCOMM_OK;
@@ -107,12 +107,14 @@ tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flig
     return tpc_comm_failed(comm);
 }
 
-tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
+static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const tpc_cuda_call_t *where) {
     tpc_choice_t choice;
     tpc_call_key_t key = key_of(comm, call);
+    key.capturing = where->capturing;
     tpcomm_status_t status = tpc_dispatch_choose(comm->dispatch, &key, call->path, &choice);
     if (status != TPCOMM_OK) return status;
     status = tpc_hook("call", comm->rank); /* a delay only: nothing has begun */
+    if (status == TPCOMM_OK && comm->order != NULL) status = tpc_cuda_order_follow(comm->order, where);
     if (status != TPCOMM_OK) return status;
 
     tpc_outcome_t outcome;
@@ -122,12 +124,23 @@ tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_s
                              .path = choice.path,
                              .bytes = extent.in < extent.out ? extent.in : extent.out,
                              .record = record,
-                             .stream = stream};
-    status = choice.backend->run(comm->device.state, &request, &outcome);
+                             .stream = where->stream,
+                             .capturing = where->capturing};
+    status = choice.backend->run(comm->backends.state[choice.backend_index], &request, &outcome);
     if (status != TPCOMM_OK) status = tpc_comm_break(comm, "", record, status);
     record->end_ns = tpc_clock_ns();
     record->status = status;
     if (status == TPCOMM_OK) count_call(comm, &request, key.bytes, &outcome);
+    return status;
+}
+
+tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
+    tpc_cuda_call_t where = {.stream = stream};
+    if (comm->order == NULL) return run_on(comm, call, &where);
+    tpcomm_status_t status = tpc_cuda_order_enter(comm->order, stream, &where);
+    if (status != TPCOMM_OK) return status;
+    status = run_on(comm, call, &where);
+    tpc_cuda_order_leave(&where);
     return status;
 }
 

@@ -19,6 +19,7 @@
 #define SPIN_US_SHARED_CPU 2u
 
 #define HOST_PLANE_BYTES 65536u
+#define PAGE_BYTES       4096u
 
 static uint32_t spin_us(int32_t ranks_here) {
     cpu_set_t cpus;
@@ -41,14 +42,8 @@ void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid) {
 
 static void wake_all(void *arg) {
     tpcomm_t *comm = arg;
-    if (comm->device.state != NULL) comm->backend->wake(comm->device.state);
-    if (comm->host.state != NULL) tpc_host_backend->wake(comm->host.state);
-}
-
-static bool has_path(const tpc_backend_t *backend, tpcomm_path_t path) {
-    for (const tpcomm_path_t *own = backend->paths; *own != 0; own++)
-        if (*own == path) return true;
-    return false;
+    tpc_backend_set_wake(&comm->backends);
+    if (comm->host_state != NULL) tpc_host_backend->wake(comm->host_state);
 }
 
 /* Which kind of device, from what every rank can: the same verdict everywhere. */
@@ -70,17 +65,25 @@ static tpcomm_status_t choose_kind(tpcomm_t *comm, tpcomm_device_kind_t asked, t
         with, comm->devices[with].name, comm->devices[with].bus_id, without, comm->devices[without].reason);
 }
 
-static tpcomm_status_t check_duplicates(const tpcomm_t *comm) {
-    if (comm->world->settings->share_device) return TPCOMM_OK;
+/* Two ranks on one GPU, the lowest such; false: there are none. */
+static bool find_shared(const tpcomm_t *comm, int32_t *a_p, int32_t *b_p) {
     for (int32_t r = 1; r < comm->size; r++)
-        for (int32_t s = 0; s < r; s++)
-            if (memcmp(comm->devices[r].uuid, comm->devices[s].uuid, sizeof comm->devices[r].uuid) == 0)
-                return tpc_error(
-                    TPCOMM_ERR_DUPLICATE_DEVICE,
-                    "ranks %d and %d are both on %s (%s): set the device of each rank (cudaSetDevice(local rank), or "
-                    "config.device), or ask for sharing (TPCOMM_SHARE_DEVICE=1, config.share_device)",
-                    s, r, comm->devices[r].name, comm->devices[r].bus_id);
-    return TPCOMM_OK;
+        for (int32_t s = 0; s < r; s++) {
+            if (memcmp(comm->devices[r].uuid, comm->devices[s].uuid, sizeof comm->devices[r].uuid) != 0) continue;
+            *a_p = s;
+            *b_p = r;
+            return true;
+        }
+    return false;
+}
+
+static tpcomm_status_t check_duplicates(const tpcomm_t *comm) {
+    int32_t a = 0, b = 0;
+    if (comm->world->settings->share_device || !find_shared(comm, &a, &b)) return TPCOMM_OK;
+    return tpc_error(TPCOMM_ERR_DUPLICATE_DEVICE,
+                     "ranks %d and %d are both on %s (%s): set the device of each rank (cudaSetDevice(local rank), or "
+                     "config.device), or ask for sharing (TPCOMM_SHARE_DEVICE=1, config.share_device)",
+                     a, b, comm->devices[b].name, comm->devices[b].bus_id);
 }
 
 static tpc_topology_t topology_of_gpus(const tpcomm_t *comm) {
@@ -117,19 +120,20 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
                          "this version carries data within one host, but rank 0 is on host '%s' and rank %d on '%s'",
                          tpc_bootstrap_member(bootstrap, team->ranks[0])->host_id, odd,
                          tpc_bootstrap_member(bootstrap, team->ranks[odd])->host_id);
-    if (kind == TPCOMM_DEVICE_CUDA) comm->agreed.topology = topology_of_gpus(comm);
-    for (const tpc_backend_t *const *backend = tpc_backends; *backend != NULL; backend++)
-        if ((*backend)->device_kind == kind) comm->backend = comm->backends[0] = *backend;
+    if (kind == TPCOMM_DEVICE_CUDA) {
+        int32_t a = 0, b = 0;
+        comm->agreed.topology = topology_of_gpus(comm);
+        comm->agreed.shares_device = find_shared(comm, &a, &b);
+    }
+    tpc_backend_set_choose(&comm->backends, &comm->agreed);
     /* A group of one takes its copy whatever is forced. */
+    if (settings->forced_path == 0 || comm->size == 1) return TPCOMM_OK;
     tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
-    const char *why_not = "it has no such path";
-    if (has_path(comm->backend, settings->forced_path))
-        why_not = comm->backend->why_not(&comm->agreed, settings->forced_path, &key);
-    if (settings->forced_path != 0 && comm->size > 1 && why_not != NULL)
-        return tpc_error(TPCOMM_ERR_CONFIG,
-                         "TPCOMM_PATH or config.path asks for %s, which group '%s' of %d ranks cannot take: %s",
-                         tpcomm_path_name(settings->forced_path), comm->name, comm->size, why_not);
-    return TPCOMM_OK;
+    const char *why_not = tpc_backend_set_why_not(&comm->backends, &comm->agreed, settings->forced_path, &key);
+    if (why_not == NULL) return TPCOMM_OK;
+    return tpc_error(TPCOMM_ERR_CONFIG,
+                     "TPCOMM_PATH or config.path asks for %s, which group '%s' of %d ranks cannot take: %s",
+                     tpcomm_path_name(settings->forced_path), comm->name, comm->size, why_not);
 }
 
 /* The leader reads the tuning file, if any, and hands its rows to all. */
@@ -159,8 +163,9 @@ static tpcomm_status_t vote_ready(tpcomm_t *comm, const tpc_team_t *team, const 
     tpc_agree_item_t items[2] = {{.name = "hash of the tuning table", .set = true},
                                  {.name = "hash of the agreed record", .set = true}};
     const tpc_agreed_t *a = &comm->agreed;
-    uint64_t record[6] = {(uint64_t)a->size,          (uint64_t)a->device_kind, (uint64_t)a->topology,
-                          (uint64_t)a->deterministic, (uint64_t)a->forced_path, a->workspace_bytes};
+    uint64_t record[] = {
+        (uint64_t)a->size, (uint64_t)a->device_kind, (uint64_t)a->topology, a->deterministic,
+        a->shares_device,  (uint64_t)a->forced_path, a->workspace_bytes,    tpc_backend_set_made(&comm->backends)};
     uint64_t table_hash = tpc_hook_value("table_hash", tpc_table_hash(table));
     snprintf(items[0].value, sizeof items[0].value, "%016llx", (unsigned long long)table_hash);
     snprintf(items[1].value, sizeof items[1].value, "%016llx",
@@ -176,10 +181,15 @@ static tpc_agreed_t host_plane_facts(const tpc_agreed_t *agreed) {
                           .workspace_bytes = HOST_PLANE_BYTES};
 }
 
-/* The workspace's data: the backend's part, then the host plane's. */
-static tpcomm_status_t plan_workspace(const tpcomm_t *comm, size_t *device_bytes_p, size_t *host_bytes_p) {
+/* The workspace's data: failure slots, then the backends' parts, then the host plane's; each begins on a page. */
+static size_t slots_bytes(const tpcomm_t *comm) {
+    size_t header = sizeof(tpc_workspace_header_t), end = header + (size_t)comm->size * sizeof(tpc_failure_slot_t);
+    return (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES - header;
+}
+
+static tpcomm_status_t plan_workspace(tpcomm_t *comm, size_t *device_bytes_p, size_t *host_bytes_p) {
     tpc_agreed_t facts = host_plane_facts(&comm->agreed);
-    tpcomm_status_t status = comm->backend->workspace_bytes(&comm->agreed, device_bytes_p);
+    tpcomm_status_t status = tpc_backend_set_plan(&comm->backends, &comm->agreed, device_bytes_p);
     return status != TPCOMM_OK ? status : tpc_host_backend->workspace_bytes(&facts, host_bytes_p);
 }
 
@@ -202,7 +212,16 @@ static void set_up_health(tpcomm_t *comm) {
     comm->host.wait.timeout_ms = &comm->host.timeout_ms;
 }
 
-static tpcomm_status_t make_planes(tpcomm_t *comm, const tpc_team_t *team, const tpc_deadline_t *deadline) {
+static tpcomm_status_t make_planes(tpcomm_t *comm, const tpc_team_t *team, size_t device_bytes,
+                                   const tpc_deadline_t *deadline) {
+    tpc_workspace_t area = comm->workspace;
+    area.data += slots_bytes(comm);
+    comm->host_area = area;
+    comm->host_area.data += device_bytes;
+    tpcomm_status_t status = TPCOMM_OK;
+    if (comm->agreed.device_kind == TPCOMM_DEVICE_CUDA)
+        status = tpc_cuda_order_new(comm->devices[comm->rank].ordinal, &comm->order);
+    if (status != TPCOMM_OK) return status;
     tpc_backend_group_t group = {.agreed = comm->agreed,
                                  .rank = comm->rank,
                                  .bootstrap = comm->world->bootstrap,
@@ -210,24 +229,29 @@ static tpcomm_status_t make_planes(tpcomm_t *comm, const tpc_team_t *team, const
                                  .deadline = deadline,
                                  .devices = comm->devices,
                                  .plane = "",
-                                 .workspace = &comm->device.area,
+                                 .workspace = &area,
+                                 .order = comm->order,
                                  .wait = &comm->device.wait,
                                  .failure = &comm->failure};
-    tpcomm_status_t status = tpc_hook("backend", comm->rank);
-    if (status == TPCOMM_OK) status = comm->backend->create(&group, &comm->device.state);
+    status = tpc_backend_set_make(&comm->backends, &group, comm->name);
     if (status != TPCOMM_OK) return status;
     group.agreed = host_plane_facts(&comm->agreed);
     group.plane = "host ";
-    group.workspace = &comm->host.area;
+    group.workspace = &comm->host_area;
+    group.order = NULL;
     group.wait = &comm->host.wait;
-    return tpc_host_backend->create(&group, &comm->host.state);
+    void *state = NULL;
+    status = tpc_host_backend->create(&group, &state);
+    if (status == TPCOMM_OK) comm->host_state = state;
+    return status;
 }
 
 static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_team_t *team, const tpc_table_t *table, bool is_world,
-                                  const tpc_deadline_t *deadline) {
-    tpcomm_status_t status = make_planes(comm, team, deadline);
+                                  size_t device_bytes, const tpc_deadline_t *deadline) {
+    tpcomm_status_t status = make_planes(comm, team, device_bytes, deadline);
     if (status == TPCOMM_OK) tpc_world_enlist(comm->world, comm);
-    if (status == TPCOMM_OK) status = tpc_dispatch_new(&comm->agreed, table, comm->backends, &comm->dispatch);
+    if (status == TPCOMM_OK)
+        status = tpc_dispatch_new(&comm->agreed, table, comm->backends.list, comm->backends.why_not, &comm->dispatch);
     if (status == TPCOMM_OK) status = tpc_hook("watch", comm->rank);
     if (status == TPCOMM_OK && is_world) status = tpc_world_watch(comm->world);
     return status;
@@ -259,13 +283,12 @@ tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan
     if (status == TPCOMM_OK) status = share_table(comm, &team, table, deadline);
     if (status == TPCOMM_OK) status = plan_workspace(comm, &device_bytes, &host_bytes);
     if (status == TPCOMM_OK)
-        status = tpc_workspace_open(world->bootstrap, &team, &tpc_cpu_device, plan->id, device_bytes + host_bytes,
-                                    deadline, &comm->workspace);
+        status = tpc_workspace_open(world->bootstrap, &team, &tpc_cpu_device, plan->id,
+                                    slots_bytes(comm) + device_bytes + host_bytes, deadline, &comm->workspace);
     if (status == TPCOMM_OK) {
-        comm->device.area = comm->host.area = comm->workspace;
-        comm->host.area.data += device_bytes;
         set_up_health(comm);
-        status = vote_ready(comm, &team, table, make_parts(comm, &team, table, plan->is_world, deadline), deadline);
+        status = make_parts(comm, &team, table, plan->is_world, device_bytes, deadline);
+        status = vote_ready(comm, &team, table, status, deadline);
     }
     if (status != TPCOMM_OK) {
         tpc_comm_free(comm);
@@ -283,8 +306,9 @@ void tpc_comm_free(tpcomm_t *comm) {
     tpc_world_t *world = comm->world;
     tpc_world_forget(world, comm);
     tpc_dispatch_free(comm->dispatch);
-    if (comm->device.state != NULL) comm->backend->destroy(comm->device.state);
-    if (comm->host.state != NULL) tpc_host_backend->destroy(comm->host.state);
+    tpc_backend_set_destroy(&comm->backends);
+    tpc_cuda_order_free(comm->order);
+    if (comm->host_state != NULL) tpc_host_backend->destroy(comm->host_state);
     /* A forked child's mapping is shared with its parent, who counts its users. */
     if (comm->fork_generation == tpc_fork_generation()) tpc_workspace_close(&comm->workspace);
     tpc_world_release(world);

@@ -3,7 +3,7 @@
 #ifndef TPC_COORDINATOR_COMM_H
 #define TPC_COORDINATOR_COMM_H
 
-#include "coordinator/backends.h"
+#include "coordinator/backend_set.h"
 #include "coordinator/world.h"
 #include "dispatch/dispatch.h"
 #include "health/failure.h"
@@ -21,8 +21,6 @@ typedef struct {
     _Atomic int32_t busy; /**< a thread is inside */
     tpc_wait_t wait;
     _Atomic uint32_t timeout_ms; /**< of the host plane's current call */
-    tpc_workspace_t area;        /**< its part of the workspace */
-    void *state;                 /**< of the backend; NULL: not made */
     tpc_flight_t flight;
 } tpc_plane_t;
 
@@ -41,9 +39,11 @@ struct tpcomm {
     tpc_workspace_t workspace;
     tpc_failure_t failure;
     tpc_cuda_facts_t devices[TPCOMM_MAX_RANKS]; /**< of each member; zero on the cpu device */
-    const tpc_backend_t *backend;               /**< the one of the group's device */
-    const tpc_backend_t *backends[2];           /**< it alone, as dispatch wants it */
     tpc_plane_t device, host;
+    tpc_backend_set_t backends; /**< of the device's plane */
+    void *_Atomic host_state;   /**< of tpc_host_backend; NULL: not made */
+    tpc_workspace_t host_area;  /**< its part of the workspace */
+    tpc_cuda_order_t *order;    /**< of calls over streams; NULL on the cpu device */
     tpc_dispatch_t *dispatch;
     char tuning_origin[256];
     tpc_counters_t counters[TPC_PATH_END];

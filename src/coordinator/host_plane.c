@@ -15,7 +15,7 @@ static tpcomm_status_t run(tpcomm_t *comm, const tpcomm_call_t *call, uint32_t t
     tpc_flight_record_t *record = tpc_flight_begin(&plane->flight, call, path, tpc_clock_ns());
     tpc_request_t request = {.call = call, .path = path, .bytes = call->count, .record = record};
     tpc_outcome_t outcome;
-    status = tpc_host_backend->run(plane->state, &request, &outcome);
+    status = tpc_host_backend->run(comm->host_state, &request, &outcome);
     if (status != TPCOMM_OK) status = tpc_comm_break(comm, "host ", record, status);
     record->end_ns = tpc_clock_ns();
     record->status = status;

@@ -4,23 +4,35 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "coordinator/abi.h"
 #include "coordinator/comm.h"
 
-/* "can: a, b; cannot: c (why)", for an all_reduce of f32. */
-static void describe_paths(const tpcomm_t *comm, char *text, size_t bytes) {
+/* The paths of the group's backends, in order of preference; 0: no more. */
+static tpcomm_path_t path_at(const tpcomm_t *comm, int32_t index) {
+    for (int32_t i = 0; i < comm->backends.count; i++)
+        for (const tpcomm_path_t *path = comm->backends.list[i]->paths; *path != 0; path++)
+            if (index-- == 0) return *path;
+    return 0;
+}
+
+/* Of an all_reduce of f32. */
+static const char *why_not(const tpcomm_t *comm, tpcomm_path_t path) {
     tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
+    return tpc_backend_set_why_not(&comm->backends, &comm->agreed, path, &key);
+}
+
+/* "a, b; not c (why)". */
+static void describe_paths(const tpcomm_t *comm, char *text, size_t bytes) {
     size_t used = 0;
     for (int cannot = 0; cannot < 2; cannot++) {
-        bool first = true;
-        for (const tpcomm_path_t *path = comm->backend->paths; *path != 0 && used < bytes; path++) {
-            const char *why = comm->backend->why_not(&comm->agreed, *path, &key);
+        const char *lead = cannot ? "; not " : "";
+        for (int32_t i = 0; path_at(comm, i) != 0; i++) {
+            const char *why = why_not(comm, path_at(comm, i));
             if ((why != NULL) != (cannot != 0)) continue;
-            const char *lead = !first ? ", " : cannot ? "; not " : "";
-            int wrote = snprintf(text + used, bytes - used, "%s%s%s%s%s", lead, tpcomm_path_name(*path),
-                                 why ? " (" : "", why ? why : "", why ? ")" : "");
-            used += wrote > 0 ? (size_t)wrote : 0;
-            first = false;
+            used = tpc_text_append(text, bytes, used, "%s%s", lead, tpcomm_path_name(path_at(comm, i)));
+            if (why != NULL) used = tpc_text_append(text, bytes, used, " (%s)", why);
+            lead = ", ";
         }
     }
 }
@@ -39,7 +51,7 @@ tpcomm_status_t tpcomm_comm_info(const tpcomm_t *comm, tpcomm_info_t *info) {
     snprintf(known.launcher, sizeof known.launcher, "%s", tpc_bootstrap_text(comm->world->bootstrap));
     describe_paths(comm, known.paths, sizeof known.paths);
     snprintf(known.tuning, sizeof known.tuning, "%s", comm->tuning_origin);
-    snprintf(known.cpu_kernels, sizeof known.cpu_kernels, "%s", comm->backend->kernels());
+    snprintf(known.cpu_kernels, sizeof known.cpu_kernels, "%s", comm->backends.list[0]->kernels());
     return tpc_struct_out("tpcomm_info", &known, sizeof known, info);
 }
 
@@ -52,7 +64,7 @@ tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank
                                 .pid = member->pid,
                                 .same_process = member->same_process,
                                 .seq = rank == comm->rank ? comm->device.flight.seq
-                                                          : comm->backend->rank_seq(comm->device.state, rank),
+                                                          : tpc_backend_set_rank_seq(&comm->backends, rank),
                                 .times_last = comm->times_last[rank]};
     snprintf(known.host, sizeof known.host, "%s", member->host_id);
     return tpc_struct_out("tpcomm_rank_info", &known, sizeof known, info);
@@ -60,12 +72,12 @@ tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank
 
 tpcomm_status_t tpcomm_stats(const tpcomm_t *comm, int32_t index, tpcomm_stats_t *stats) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
-    tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
     int32_t count = 0;
-    for (const tpcomm_path_t *path = comm->backend->paths; *path != 0; path++) {
-        if (comm->backend->why_not(&comm->agreed, *path, &key) != NULL || count++ != index) continue;
-        const tpc_counters_t *counters = &comm->counters[*path];
-        tpcomm_stats_t known = {.path = *path,
+    for (int32_t i = 0; path_at(comm, i) != 0; i++) {
+        tpcomm_path_t path = path_at(comm, i);
+        if (why_not(comm, path) != NULL || count++ != index) continue;
+        const tpc_counters_t *counters = &comm->counters[path];
+        tpcomm_stats_t known = {.path = path,
                                 .calls = atomic_load_explicit(&counters->calls, memory_order_relaxed),
                                 .bytes = atomic_load_explicit(&counters->bytes, memory_order_relaxed),
                                 .wire_bytes = atomic_load_explicit(&counters->wire_bytes, memory_order_relaxed),

@@ -28,7 +28,7 @@ tpcomm_status_t tpc_comm_check(const tpcomm_t *comm) {
                          comm->name);
     if (atomic_load_explicit(&comm->finalized, memory_order_relaxed) != 0)
         return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s' is finalized", comm->name);
-    comm->backend->poll(comm->device.state);
+    tpc_backend_set_poll(&comm->backends);
     if (tpc_failure_status(&comm->failure) != TPCOMM_OK) return tpc_comm_failed(comm);
     return TPCOMM_OK;
 }
@@ -104,7 +104,7 @@ tpcomm_status_t tpcomm_abort(tpcomm_t *comm, const char *reason) {
 
 tpcomm_status_t tpcomm_async_status(const tpcomm_t *comm, tpcomm_error_t *error) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
-    comm->backend->poll(comm->device.state);
+    tpc_backend_set_poll(&comm->backends);
     if (error == NULL) return tpc_failure_status(&comm->failure);
     tpcomm_error_t known = {.rank = -1};
     tpc_failure_place_t place;
@@ -123,5 +123,5 @@ tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeout_ms) {
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "timeout_ms is %u; allowed are %llu to %llu", timeout_ms,
                          (unsigned long long)row->minimum, (unsigned long long)row->maximum);
     atomic_store(&comm->workspace.header->op_timeout_ms, timeout_ms);
-    return comm->backend->set_timeout(comm->device.state, timeout_ms);
+    return tpc_backend_set_timeout(&comm->backends, timeout_ms);
 }

@@ -31,8 +31,8 @@ typedef struct {
 } state_t;
 
 static tpc_cpu_announcement_t *announcement_of(const state_t *state, int32_t rank, uint32_t epoch) {
-    return (void *)(state->group.workspace->data + state->layout.ranks_offset +
-                    (size_t)rank * state->layout.rank_stride + (epoch & 1u) * state->layout.parity_stride);
+    return (void *)(state->group.workspace->data + (size_t)rank * state->layout.rank_stride +
+                    (epoch & 1u) * state->layout.parity_stride);
 }
 
 static unsigned char *chunk_of(const state_t *state, int32_t rank, uint32_t epoch) {

@@ -23,10 +23,7 @@ static tpc_cpu_layout_t layout_for(int32_t size, size_t chunk) {
         layout.parity_stride = round_up(layout.answer_offset + TPC_CPU_LINE + layout.share_bytes, PAGE_BYTES);
     }
     layout.rank_stride = 2 * layout.parity_stride;
-    layout.ranks_offset =
-        round_up((size_t)size * sizeof(tpc_failure_slot_t) + sizeof(tpc_workspace_header_t), PAGE_BYTES) -
-        sizeof(tpc_workspace_header_t); /* the data begins behind the header, pages before it */
-    layout.data_bytes = layout.ranks_offset + (size_t)size * layout.rank_stride;
+    layout.data_bytes = (size_t)size * layout.rank_stride;
     return layout;
 }
 

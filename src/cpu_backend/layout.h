@@ -2,7 +2,6 @@
 /**
  * Where everything of the cpu backend lies in the workspace. One function gives gate, capacity and allocation alike.
  *
- *   failure slots          one a rank, 512 bytes
  *   rank 0, parity 0       announcement, then chunk_bytes of input; answer, then share_bytes of result
  *   rank 0, parity 1       the same
  *   rank 1, parity 0 ...   each (rank, parity) begins on a page of its own: written by that rank alone
@@ -36,7 +35,7 @@ typedef struct {
 typedef struct {
     size_t chunk_bytes; /**< message bytes that one round carries */
     size_t share_bytes; /**< room for one rank's share of a reduced chunk */
-    size_t answer_offset, parity_stride, rank_stride, ranks_offset;
+    size_t answer_offset, parity_stride, rank_stride;
     size_t data_bytes; /**< in all */
 } tpc_cpu_layout_t;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host side of the custom kernels: the group's memory, the shape of a launch, the order of streams, and what a kernel
- * that gave up has left behind.
+ * Host side of the custom kernels: the group's memory, the shape of a launch, and what a kernel that gave up has left
+ * behind.
  */
 #include "custom_ar/custom_ar.h"
 
@@ -17,7 +17,7 @@
 #include "custom_ar/launch.h"
 #include "peer_mem/device_memory.h"
 
-/* The host workspace of a group: failure slots (health/failure.h), then these. */
+/* In host memory that all ranks of a group share. */
 typedef struct {
     tpc_ar_report_t reports[TPCOMM_MAX_RANKS];
     _Atomic int32_t users[TPCOMM_MAX_RANKS]; /* peer_mem/device_memory.h */
@@ -41,9 +41,6 @@ typedef struct {
     tpc_ar_params_t params; /* what does not change from call to call */
     int32_t blocks_max[3];  /* by threads 64, 128, 256 */
     bool shares_device;
-    cudaStream_t last_stream;
-    bool launched;
-    cudaEvent_t order; /* orders a call after the one before, on another stream */
 } state_t;
 
 /* ------------------------------------------------------------------ sizes */
@@ -61,8 +58,7 @@ static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes
                          "TPCOMM_WORKSPACE_BYTES is %llu, but a group of %d ranks needs %zu bytes per rank",
                          (unsigned long long)agreed->workspace_bytes, agreed->size,
                          tpc_ar_workspace_bytes(agreed->size, SMALLEST_SLOT));
-    size_t bytes = (size_t)agreed->size * sizeof(tpc_failure_slot_t) + sizeof(control_t);
-    *bytes_p = (bytes + 4095) / 4096 * 4096;
+    *bytes_p = sizeof(control_t);
     return TPCOMM_OK;
 }
 
@@ -87,7 +83,7 @@ static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts)
         int32_t per_sm = 0;
         tpcomm_status_t status =
             tpc_cuda_error(tpc_ar_blocks_per_sm(64 << which, &per_sm), "the kernels have no image for this device");
-        if (status != TPCOMM_OK) return status;
+        if (status != TPCOMM_OK) return TPCOMM_ERR_UNSUPPORTED;
         int32_t blocks = per_sm * facts[state->group.rank].sms / (sharing * CONCURRENT_GROUPS);
         if (blocks > TPC_AR_MAX_BLOCKS) blocks = TPC_AR_MAX_BLOCKS;
         if (blocks < 1)
@@ -120,20 +116,15 @@ static tpcomm_status_t write_header(state_t *state) {
 static tpcomm_status_t make_parts(state_t *state, const tpc_cuda_facts_t *facts) {
     tpcomm_status_t status = size_grids(state, facts);
     if (status == TPCOMM_OK) status = tpc_cuda_error(tpc_ar_load_kernels(), "cannot load the kernels");
-    if (status == TPCOMM_OK)
-        status =
-            tpc_cuda_error(cudaEventCreateWithFlags(&state->order, cudaEventDisableTiming), "cannot make an event");
     if (status != TPCOMM_OK) return status;
     /* The group's failure word and the reports, where kernels and hosts of all ranks see them. */
     tpc_workspace_t *workspace = state->group.workspace;
-    size_t bytes = 0;
-    status = workspace_bytes(&state->group.agreed, &bytes);
+    unsigned char *host = (unsigned char *)workspace->header;
     void *device_header = NULL;
-    if (status == TPCOMM_OK)
-        status = tpc_cuda_pin(workspace->header, sizeof *workspace->header + bytes, &device_header);
+    status = tpc_cuda_pin(host, (size_t)((unsigned char *)(state->control + 1) - host), &device_header);
     if (status != TPCOMM_OK) return status;
     state->pinned = workspace->header;
-    unsigned char *base = device_header, *host = (unsigned char *)workspace->header;
+    unsigned char *base = device_header;
     state->params.host_fail = (const uint64_t *)(void *)(base + offsetof(tpc_workspace_header_t, fail));
     state->params.report =
         (tpc_ar_report_t *)(void *)(base + ((unsigned char *)&state->control->reports[state->group.rank] - host));
@@ -146,7 +137,7 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
     state_t *state = calloc(1, sizeof *state);
     if (state == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
     state->group = *group;
-    state->control = (void *)(group->workspace->data + (size_t)group->agreed.size * sizeof(tpc_failure_slot_t));
+    state->control = (void *)group->workspace->data;
     state->params.rank = group->rank;
     state->params.size = group->agreed.size;
     tpc_cuda_scope_t scope;
@@ -183,18 +174,10 @@ static void destroy(void *opaque) {
     bool entered = tpc_cuda_enter(state->group.devices[state->group.rank].ordinal, &scope) == TPCOMM_OK;
     /* Own kernels end soon: finalized, or by the failure word that destroy has set. No free and no synchronize before.
      */
-    bool idle = true;
-    if (entered && state->launched && cudaEventRecord(state->order, state->last_stream) == cudaSuccess) {
-        tpc_deadline_t deadline = tpc_deadline_in(DESTROY_WAIT_MS, NULL, NULL);
-        while ((idle = cudaEventQuery(state->order) != cudaErrorNotReady) == false &&
-               tpc_deadline_left_ms(&deadline) > 0)
-            tpc_deadline_sleep(&deadline, 1);
-    }
-    (void)cudaGetLastError();
+    bool idle = !entered || state->group.agreed.size == 1 || tpc_cuda_order_drain(state->group.order, DESTROY_WAIT_MS);
     if (idle) {
         if (state->memory.own != NULL) tpc_device_memory_close(&state->memory);
         if (state->pinned != NULL) tpc_cuda_unpin(state->pinned);
-        if (state->order != NULL) (void)cudaEventDestroy(state->order);
     }
     if (entered) tpc_cuda_leave(scope);
     free(state);
@@ -213,19 +196,7 @@ static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const
     return NULL;
 }
 
-/* After the call before, whatever stream that was on. */
-static tpcomm_status_t order_streams(state_t *state, cudaStream_t stream, bool capturing) {
-    if (state->launched && state->last_stream != stream && !capturing) {
-        cudaError_t error = cudaEventRecord(state->order, state->last_stream);
-        if (error == cudaSuccess) error = cudaStreamWaitEvent(stream, state->order, 0);
-        tpcomm_status_t status = tpc_cuda_error(error, "cannot order this stream after the group's last one");
-        if (status != TPCOMM_OK) return status;
-    }
-    if (!capturing) state->last_stream = stream;
-    return TPCOMM_OK;
-}
-
-static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request, bool capturing) {
+static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) {
     const tpcomm_call_t *call = request->call;
     tpc_ar_params_t params = state->params;
     bool moves = tpc_coll_moves_data(call->coll);
@@ -241,7 +212,7 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request, 
     params.root = call->root;
     params.out_stride = left * element;
     params.what = (uint32_t)call->coll | (uint32_t)request->path << 8 | (uint32_t)params.op << 16 |
-                  (uint32_t)params.dtype << 20 | (uint32_t)capturing << 28;
+                  (uint32_t)params.dtype << 20 | (uint32_t)request->capturing << 28;
     do {
         params.count = left < per_launch ? left : per_launch;
         facts[2] = left;
@@ -251,7 +222,6 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request, 
         tpcomm_status_t status =
             tpc_cuda_error(tpc_ar_launch_oneshot(call->coll, &params, shape, request->stream), "launch");
         if (status != TPCOMM_OK) return status;
-        state->launched = true;
         left -= params.count;
         params.in = (const unsigned char *)params.in + params.count * element;
         params.out = (unsigned char *)params.out + params.count * element;
@@ -262,26 +232,14 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request, 
 static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outcome_t *outcome_p) {
     state_t *state = opaque;
     *outcome_p = (tpc_outcome_t){.last_rank = -1};
-    cudaStream_t stream = (cudaStream_t)request->stream;
-    tpc_cuda_scope_t scope;
-    tpcomm_status_t status = tpc_cuda_enter(state->group.devices[state->group.rank].ordinal, &scope);
-    if (status != TPCOMM_OK) return status;
-    if (request->path == TPCOMM_PATH_LOCAL) {
-        if (request->bytes > 0 && request->call->in != request->call->out)
-            status = tpc_cuda_error(cudaMemcpyAsync(request->call->out, request->call->in, (size_t)request->bytes,
-                                                    cudaMemcpyDeviceToDevice, stream),
-                                    "copy");
-    } else {
-        enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-        status =
-            tpc_cuda_error(cudaStreamIsCapturing(stream, &capture), "cannot tell whether the stream is being captured");
-        bool capturing = capture != cudaStreamCaptureStatusNone;
-        if (status == TPCOMM_OK) status = order_streams(state, stream, capturing);
-        if (status == TPCOMM_OK) status = launch_all(state, request, capturing);
+    if (request->path != TPCOMM_PATH_LOCAL) {
         outcome_p->wire_bytes = request->bytes * (uint64_t)(state->group.agreed.size - 1);
+        return launch_all(state, request);
     }
-    tpc_cuda_leave(scope);
-    return status;
+    if (request->bytes == 0 || request->call->in == request->call->out) return TPCOMM_OK;
+    return tpc_cuda_error(cudaMemcpyAsync(request->call->out, request->call->in, (size_t)request->bytes,
+                                          cudaMemcpyDeviceToDevice, (cudaStream_t)request->stream),
+                          "copy");
 }
 
 /* ------------------------------------------------------------------ failures */

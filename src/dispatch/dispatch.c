@@ -25,6 +25,7 @@ typedef struct {
 struct tpc_dispatch {
     tpc_agreed_t agreed;
     const tpc_backend_t *const *backends;
+    const char *const *unmade;
     tpc_choice_t of_path[TPC_PATH_END]; /* backend NULL: no such path in this group */
     tpc_table_t *table;
     ranges_t ranges[COLL_END][DTYPE_END][2]; /* a barrier has dtype 0 alone; the last index: capturing */
@@ -44,7 +45,9 @@ static bool key_exists(const tpc_call_key_t *key) {
 
 static const char *hard_limit(const tpc_dispatch_t *dispatch, tpcomm_path_t path, const tpc_call_key_t *key) {
     const tpc_backend_t *backend = backend_of(dispatch, path);
-    return backend == NULL ? "this library or group has no such path" : backend->why_not(&dispatch->agreed, path, key);
+    if (backend == NULL) return "this library or group has no such path";
+    const char *unmade = dispatch->unmade != NULL ? dispatch->unmade[dispatch->of_path[path].backend_index] : NULL;
+    return unmade != NULL ? unmade : backend->why_not(&dispatch->agreed, path, key);
 }
 
 /* ------------------------------------------------------------------ rows to ranges */
@@ -124,7 +127,8 @@ static tpcomm_status_t build_ranges(tpc_dispatch_t *dispatch, tpc_call_key_t key
 }
 
 tpcomm_status_t tpc_dispatch_new(const tpc_agreed_t *agreed, const tpc_table_t *table,
-                                 const tpc_backend_t *const *backends, tpc_dispatch_t **dispatch_p) {
+                                 const tpc_backend_t *const *backends, const char *const *unmade,
+                                 tpc_dispatch_t **dispatch_p) {
     tpcomm_status_t status = TPCOMM_OK;
     tpc_dispatch_t *dispatch = calloc(1, sizeof *dispatch);
     uint64_t *starts = malloc((2 * table->count + 1) * sizeof *starts);
@@ -134,6 +138,7 @@ tpcomm_status_t tpc_dispatch_new(const tpc_agreed_t *agreed, const tpc_table_t *
     }
     dispatch->agreed = *agreed;
     dispatch->backends = backends;
+    dispatch->unmade = unmade;
     *dispatch->table = *table;
     for (int32_t i = 0; backends[i] != NULL; i++)
         for (const tpcomm_path_t *path = backends[i]->paths; *path != 0; path++)

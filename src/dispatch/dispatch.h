@@ -57,9 +57,14 @@ typedef struct {
     int32_t backend_index;
 } tpc_choice_t;
 
-/** Ranges for one group. backends: those made for it, NULL at the end; kept. */
+/**
+ * Ranges for one group.
+ * @param backends  those for its device, NULL at the end; kept.
+ * @param unmade    of each backend why it was left out of this group, NULL where it was not; kept. NULL: all are there.
+ */
 tpcomm_status_t tpc_dispatch_new(const tpc_agreed_t *agreed, const tpc_table_t *table,
-                                 const tpc_backend_t *const *backends, tpc_dispatch_t **dispatch_p);
+                                 const tpc_backend_t *const *backends, const char *const *unmade,
+                                 tpc_dispatch_t **dispatch_p);
 void tpc_dispatch_free(tpc_dispatch_t *dispatch);
 
 /**

@@ -18,7 +18,7 @@ static tpc_dispatch_t *make(int32_t size, tpcomm_path_t forced) {
                            .forced_path = forced,
                            .workspace_bytes = 1u << 25};
     tpc_dispatch_t *dispatch = NULL;
-    CHECK_OK(tpc_dispatch_new(&agreed, &table, tpc_backends, &dispatch));
+    CHECK_OK(tpc_dispatch_new(&agreed, &table, tpc_backends, NULL, &dispatch));
     return dispatch;
 }
 

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * The order of one communicator's calls over CUDA streams, whichever backend carries each of them: a call begins after
+ * the call before it has ended, also where that was on another stream.
+ *
+ * Nothing is enqueued while the caller stays on one stream. Where eager calls change it, the new stream waits for an
+ * event on the old one, which must still be there and not be in a capture by then. Calls of one capture on several of
+ * its streams are joined by edges of the graph. Between a capture and anything else no edge is possible.
+ */
+#ifndef TPC_DEVICE_CUDA_ORDER_H
+#define TPC_DEVICE_CUDA_ORDER_H
+
+#include <stdbool.h>
+
+#include "device/cuda.h"
+
+typedef struct tpc_cuda_order tpc_cuda_order_t;
+
+/** What one call is enqueued on, read once for everybody. */
+typedef struct {
+    tpcomm_stream_t stream;
+    bool capturing;
+    unsigned long long capture_id; /**< of the capture; 0: none */
+    tpc_cuda_scope_t scope;
+} tpc_cuda_call_t;
+
+/** ordinal: this rank's device. Fails: DEVICE, NO_MEMORY. */
+tpcomm_status_t tpc_cuda_order_new(int32_t ordinal, tpc_cuda_order_t **order_p);
+/** NULL is allowed. */
+void tpc_cuda_order_free(tpc_cuda_order_t *order);
+
+/** Make the device current and look at the stream. The caller ends with tpc_cuda_order_leave if this succeeds. */
+tpcomm_status_t tpc_cuda_order_enter(tpc_cuda_order_t *order, tpcomm_stream_t stream, tpc_cuda_call_t *call_p);
+void tpc_cuda_order_leave(const tpc_cuda_call_t *call);
+
+/** Put the call behind the one before. Right before it is enqueued. */
+tpcomm_status_t tpc_cuda_order_follow(tpc_cuda_order_t *order, const tpc_cuda_call_t *call);
+
+/**
+ * Wait until everything enqueued by eager calls has ended, at most timeout_ms; false: it has not, so memory that
+ * kernels use must stay. A second time it gives the first answer. At destroy, with the device current.
+ */
+bool tpc_cuda_order_drain(tpc_cuda_order_t *order, uint32_t timeout_ms);
+
+#endif
