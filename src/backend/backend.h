@@ -24,6 +24,7 @@ typedef struct {
     bool shares_device;        /**< two ranks or more compute on one GPU */
     tpcomm_path_t forced_path; /**< 0: none */
     uint64_t workspace_bytes;  /**< limit per rank */
+    const char *peer_mem;      /**< the word of TPCOMM_PEER_MEM */
 } tpc_agreed_t;
 
 /** What a choice may look at of a call. */

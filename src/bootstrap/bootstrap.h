@@ -154,4 +154,13 @@ tpcomm_status_t tpc_team_broadcast_fd(tpc_bootstrap_t *bootstrap, const tpc_team
                                       tpcomm_status_t mine_status, int leader_fd, int *fd_p,
                                       const tpc_deadline_t *deadline);
 
+/**
+ * Every member's descriptor to every member in another process, which gets one of its own (CLOEXEC) in fds_p[i]; -1 for
+ * members of the own process. All members must be on one host. Votes as tpc_team_gather; on failure no descriptor is
+ * left open.
+ */
+tpcomm_status_t tpc_team_exchange_fd(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *step,
+                                     tpcomm_status_t mine_status, int mine_fd, int *fds_p,
+                                     const tpc_deadline_t *deadline);
+
 #endif

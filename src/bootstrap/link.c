@@ -196,7 +196,7 @@ static void box_owe(tpc_box_t *box, uint64_t channel) {
 
 /** Whether a head that came makes sense: everything in it is the other side's word. */
 static bool head_is_sane(const tpc_frame_head_t *head) {
-    return head->magic == TPC_FRAME_MAGIC && head->kind >= TPC_FRAME_VOTE && head->kind <= TPC_FRAME_BYE &&
+    return head->magic == TPC_FRAME_MAGIC && head->kind >= TPC_FRAME_VOTE && head->kind <= TPC_FRAME_DESCRIPTOR &&
            head->text_bytes < TPC_ERROR_BYTES && head->data_bytes <= TPC_FRAME_MAX_BYTES &&
            memchr(head->step, '\0', sizeof head->step) != NULL;
 }

@@ -109,6 +109,7 @@ enum {
     TPC_FRAME_WITHDRAW =
         3,             /**< a member has stopped waiting for the verdict of the vote it sent; status and text say why */
     TPC_FRAME_BYE = 4, /**< the sender lets go of the job in good order; its links close next */
+    TPC_FRAME_DESCRIPTOR = 5, /**< nothing but the descriptor that travels with it */
 };
 
 typedef struct {

@@ -114,7 +114,8 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
                                   .topology = tpc_topology_of_cpu_team(bootstrap, team, &odd),
                                   .deterministic = settings->deterministic,
                                   .forced_path = settings->forced_path,
-                                  .workspace_bytes = settings->workspace_bytes};
+                                  .workspace_bytes = settings->workspace_bytes,
+                                  .peer_mem = settings->peer_mem};
     if (comm->agreed.topology == TPC_TOPOLOGY_MULTI_HOST)
         return tpc_error(TPCOMM_ERR_NO_TRANSPORT,
                          "this version carries data within one host, but rank 0 is on host '%s' and rank %d on '%s'",
@@ -220,7 +221,7 @@ static tpcomm_status_t make_planes(tpcomm_t *comm, const tpc_team_t *team, size_
     comm->host_area.data += device_bytes;
     tpcomm_status_t status = TPCOMM_OK;
     if (comm->agreed.device_kind == TPCOMM_DEVICE_CUDA)
-        status = tpc_cuda_order_new(comm->devices[comm->rank].ordinal, &comm->order);
+        status = tpc_cuda_order_new(&comm->devices[comm->rank], &comm->order);
     if (status != TPCOMM_OK) return status;
     tpc_backend_group_t group = {.agreed = comm->agreed,
                                  .rank = comm->rank,

@@ -20,6 +20,7 @@ enum {
     ITEM_DEVICE,
     ITEM_SHARE_DEVICE,
     ITEM_WORKSPACE_BYTES,
+    ITEM_PEER_MEM,
     ITEM_PATH,
     ITEM_DETERMINISTIC,
     ITEM_TUNING_FILE,
@@ -37,6 +38,7 @@ static const struct {
     [ITEM_DEVICE] = {"TPCOMM_DEVICE (config.device_kind)", TPC_ENV_DEVICE},
     [ITEM_SHARE_DEVICE] = {"TPCOMM_SHARE_DEVICE (config.share_device)", TPC_ENV_SHARE_DEVICE},
     [ITEM_WORKSPACE_BYTES] = {"TPCOMM_WORKSPACE_BYTES (config.workspace_bytes)", TPC_ENV_WORKSPACE_BYTES},
+    [ITEM_PEER_MEM] = {"TPCOMM_PEER_MEM", TPC_ENV_PEER_MEM},
     [ITEM_PATH] = {"TPCOMM_PATH (config.path)", TPC_ENV_PATH},
     [ITEM_DETERMINISTIC] = {"TPCOMM_DETERMINISTIC (config.deterministic)", TPC_ENV_DETERMINISTIC},
     [ITEM_TUNING_FILE] = {"TPCOMM_TUNING_FILE (config.tuning_file)", TPC_ENV_TUNING_FILE},
@@ -148,6 +150,7 @@ static void take_items(tpc_settings_t *settings, const tpc_agree_item_t *items) 
     /* The words of the table stand in the order of the constants: auto, cuda, cpu. */
     settings->device_kind = (tpcomm_device_kind_t)value[ITEM_DEVICE].u64;
     settings->share_device = value[ITEM_SHARE_DEVICE].u64 != 0;
+    snprintf(settings->peer_mem, sizeof settings->peer_mem, "%.15s", value[ITEM_PEER_MEM].text);
     settings->deterministic = value[ITEM_DETERMINISTIC].u64 != 0;
     if (!tpc_path_parse(items[ITEM_PATH].value, &settings->forced_path)) settings->forced_path = TPCOMM_PATH_AUTO;
     settings->init_timeout_ms = (uint32_t)value[ITEM_INIT_TIMEOUT_MS].u64;

@@ -15,6 +15,7 @@ typedef struct {
     tpcomm_device_kind_t device_kind;
     bool deterministic, share_device;
     tpcomm_path_t forced_path;
+    char peer_mem[16];
     uint32_t init_timeout_ms, op_timeout_ms;
     uint64_t workspace_bytes;
     char tuning_file[TPC_ENV_TEXT_BYTES];

@@ -141,16 +141,20 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
     state->params.rank = group->rank;
     state->params.size = group->agreed.size;
     tpc_cuda_scope_t scope;
-    tpcomm_status_t status = tpc_cuda_enter(group->devices[group->rank].ordinal, &scope);
+    tpcomm_status_t status = tpc_cuda_enter(&group->devices[group->rank], &scope);
     if (status == TPCOMM_OK && group->agreed.size > 1) {
         status = make_parts(state, group->devices);
         status =
             tpc_team_gather(group->bootstrap, group->team, "prepare kernels", status, NULL, 0, NULL, group->deadline);
         if (status == TPCOMM_OK) {
             state->slot_bytes = state->params.slot_bytes = slot_bytes_for(&group->agreed);
-            status = tpc_device_memory_open(group->bootstrap, group->team, group->devices,
-                                            tpc_ar_workspace_bytes(group->agreed.size, state->slot_bytes),
-                                            TPC_AR_SLOT_OFFSET, state->control->users, group->deadline, &state->memory);
+            tpc_device_memory_plan_t plan = {.methods = tpc_share_methods,
+                                             .only = group->agreed.peer_mem,
+                                             .bytes = tpc_ar_workspace_bytes(group->agreed.size, state->slot_bytes),
+                                             .probe_offset = TPC_AR_SLOT_OFFSET,
+                                             .users = state->control->users};
+            status = tpc_device_memory_open(group->bootstrap, group->team, group->devices, &plan, group->deadline,
+                                            &state->memory);
         }
         if (status == TPCOMM_OK) {
             memcpy(state->params.workspace, state->memory.mapped, sizeof state->params.workspace);
@@ -171,15 +175,18 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
 static void destroy(void *opaque) {
     state_t *state = opaque;
     tpc_cuda_scope_t scope;
-    bool entered = tpc_cuda_enter(state->group.devices[state->group.rank].ordinal, &scope) == TPCOMM_OK;
+    if (tpc_cuda_enter(&state->group.devices[state->group.rank], &scope) != TPCOMM_OK) {
+        free(state); /* in a forked child CUDA is the parent's */
+        return;
+    }
     /* Own kernels end soon: finalized, or by the failure word that destroy has set. No free and no synchronize before.
      */
-    bool idle = !entered || state->group.agreed.size == 1 || tpc_cuda_order_drain(state->group.order, DESTROY_WAIT_MS);
+    bool idle = state->group.agreed.size == 1 || tpc_cuda_order_drain(state->group.order, DESTROY_WAIT_MS);
     if (idle) {
         if (state->memory.own != NULL) tpc_device_memory_close(&state->memory);
         if (state->pinned != NULL) tpc_cuda_unpin(state->pinned);
     }
-    if (entered) tpc_cuda_leave(scope);
+    tpc_cuda_leave(scope);
     free(state);
 }
 
@@ -289,7 +296,7 @@ static tpcomm_status_t set_timeout(void *opaque, uint32_t timeout_ms) {
     state_t *state = opaque;
     if (state->memory.own == NULL) return TPCOMM_OK;
     tpc_cuda_scope_t scope;
-    tpcomm_status_t status = tpc_cuda_enter(state->group.devices[state->group.rank].ordinal, &scope);
+    tpcomm_status_t status = tpc_cuda_enter(&state->group.devices[state->group.rank], &scope);
     if (status != TPCOMM_OK) return status;
     cudaStream_t stream = NULL;
     status = tpc_cuda_error(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cannot make a stream");

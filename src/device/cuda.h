@@ -15,6 +15,8 @@ typedef struct {
     int32_t ordinal; /**< in this process */
     int32_t arch;    /**< compute capability, 90 for 9.0 */
     int32_t sms;
+    int32_t reserved;
+    uint64_t context; /**< the CUcontext this rank is bound to: means something in its own process alone */
     uint8_t uuid[16];
     char bus_id[16]; /**< "0000:0f:00.0": what tells devices apart, whatever CUDA_VISIBLE_DEVICES says */
     char name[64];
@@ -22,8 +24,10 @@ typedef struct {
 } tpc_cuda_facts_t;
 
 /**
- * Facts of a device, proved by use: its context, a kernel image of this library, memory. Never fails: usable says it.
- * @param ordinal  -1: the calling thread's current device.
+ * Facts of a device, proved by use of its context. Never fails: usable says it. The caller's current context and its
+ * cudaGetLastError stay as they are.
+ * @param ordinal  the device, by its primary context; -1: the calling thread's current context or, where it has none,
+ * the primary one of its current device.
  */
 void tpc_cuda_probe(int32_t ordinal, tpc_cuda_facts_t *facts_p);
 
@@ -31,12 +35,20 @@ void tpc_cuda_probe(int32_t ordinal, tpc_cuda_facts_t *facts_p);
  * NO_MEMORY. */
 tpcomm_status_t tpc_cuda_error(int error, const char *what);
 
-/** Make ordinal the calling thread's device; leave gives the caller's back. Cheap where they are the same. */
+/**
+ * Make the rank's context the calling thread's current one; leave gives the caller's back. Cheap where they are the
+ * same. Fails: INVALID_STATE in a forked child, which must not touch its parent's CUDA.
+ */
 typedef struct {
-    int32_t before; /**< -1: nothing to give back */
+    bool pushed;
 } tpc_cuda_scope_t;
-tpcomm_status_t tpc_cuda_enter(int32_t ordinal, tpc_cuda_scope_t *scope_p);
+tpcomm_status_t tpc_cuda_enter(const tpc_cuda_facts_t *facts, tpc_cuda_scope_t *scope_p);
 void tpc_cuda_leave(tpc_cuda_scope_t scope);
+
+/** Whether a kernel may reach theirs from mine's device: 1, 0; -1: theirs is not visible to this process. */
+int32_t tpc_cuda_peer_access(const tpc_cuda_facts_t *mine, const tpc_cuda_facts_t *theirs);
+/** Whether the driver has native atomics between the two, which it has over NVLink and not over PCIe. As above. */
+int32_t tpc_cuda_peer_atomics(const tpc_cuda_facts_t *mine, const tpc_cuda_facts_t *theirs);
 
 /** Pin host memory for the GPU and count its users: threads of one process may share it. device_p: its device address.
  */

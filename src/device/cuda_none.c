@@ -13,8 +13,8 @@ void tpc_cuda_probe(int32_t ordinal, tpc_cuda_facts_t *facts_p) {
     snprintf(facts_p->reason, sizeof facts_p->reason, "this build of libtpcomm has no CUDA backend");
 }
 
-tpcomm_status_t tpc_cuda_order_new(int32_t ordinal, tpc_cuda_order_t **order_p) {
-    (void)ordinal, (void)order_p;
+tpcomm_status_t tpc_cuda_order_new(const tpc_cuda_facts_t *facts, tpc_cuda_order_t **order_p) {
+    (void)facts, (void)order_p;
     return tpc_error(TPCOMM_ERR_UNSUPPORTED, "this build of libtpcomm has no CUDA backend");
 }
 
@@ -39,4 +39,14 @@ tpcomm_status_t tpc_cuda_order_follow(tpc_cuda_order_t *order, const tpc_cuda_ca
 bool tpc_cuda_order_drain(tpc_cuda_order_t *order, uint32_t timeout_ms) {
     (void)order, (void)timeout_ms;
     return true;
+}
+
+int32_t tpc_cuda_peer_access(const tpc_cuda_facts_t *mine, const tpc_cuda_facts_t *theirs) {
+    (void)mine, (void)theirs;
+    return -1;
+}
+
+int32_t tpc_cuda_peer_atomics(const tpc_cuda_facts_t *mine, const tpc_cuda_facts_t *theirs) {
+    (void)mine, (void)theirs;
+    return -1;
 }

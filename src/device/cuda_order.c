@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "device/cuda_driver.h"
 
 /* Edges of a graph carry data (programmatic launches) since 12.3; a query without them fails where there are such. */
 #if CUDART_VERSION >= 13000
@@ -20,7 +21,7 @@
 #endif
 
 struct tpc_cuda_order {
-    int32_t ordinal;
+    const tpc_cuda_facts_t *facts; /* of the rank's device: whose context the event belongs to */
     cudaEvent_t event;
     bool called; /* an eager call was enqueued, on eager */
     cudaStream_t eager;
@@ -29,12 +30,12 @@ struct tpc_cuda_order {
     bool drained, idle; /* drain has an answer, which is idle */
 };
 
-tpcomm_status_t tpc_cuda_order_new(int32_t ordinal, tpc_cuda_order_t **order_p) {
+tpcomm_status_t tpc_cuda_order_new(const tpc_cuda_facts_t *facts, tpc_cuda_order_t **order_p) {
     tpc_cuda_scope_t scope;
     tpc_cuda_order_t *order = calloc(1, sizeof *order);
     if (order == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
-    order->ordinal = ordinal;
-    tpcomm_status_t status = tpc_cuda_enter(ordinal, &scope);
+    order->facts = facts;
+    tpcomm_status_t status = tpc_cuda_enter(facts, &scope);
     if (status == TPCOMM_OK) {
         status =
             tpc_cuda_error(cudaEventCreateWithFlags(&order->event, cudaEventDisableTiming), "cannot make an event");
@@ -49,8 +50,12 @@ tpcomm_status_t tpc_cuda_order_new(int32_t ordinal, tpc_cuda_order_t **order_p) 
 }
 
 void tpc_cuda_order_free(tpc_cuda_order_t *order) {
+    tpc_cuda_scope_t scope;
     if (order == NULL) return;
-    (void)cudaEventDestroy(order->event);
+    if (tpc_cuda_enter(order->facts, &scope) == TPCOMM_OK) { /* not in a forked child */
+        (void)tpc_cuda_error(cudaEventDestroy(order->event), "event");
+        tpc_cuda_leave(scope);
+    }
     free(order);
 }
 
@@ -61,7 +66,7 @@ static cudaError_t look(cudaStream_t stream, enum cudaStreamCaptureStatus *statu
 tpcomm_status_t tpc_cuda_order_enter(tpc_cuda_order_t *order, tpcomm_stream_t stream, tpc_cuda_call_t *call_p) {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     tpc_cuda_call_t call = {.stream = stream};
-    tpcomm_status_t status = tpc_cuda_enter(order->ordinal, &call.scope);
+    tpcomm_status_t status = tpc_cuda_enter(order->facts, &call.scope);
     if (status != TPCOMM_OK) return status;
     status = tpc_cuda_error(look((cudaStream_t)stream, &capture, &call.capture_id),
                             "cannot tell whether the stream is being captured");
@@ -142,12 +147,12 @@ tpcomm_status_t tpc_cuda_order_follow(tpc_cuda_order_t *order, const tpc_cuda_ca
 bool tpc_cuda_order_drain(tpc_cuda_order_t *order, uint32_t timeout_ms) {
     if (order->drained) return order->idle;
     order->drained = order->idle = true;
-    if (order->called && cudaEventRecord(order->event, order->eager) == cudaSuccess) {
-        tpc_deadline_t deadline = tpc_deadline_in(timeout_ms, NULL, NULL);
-        while ((order->idle = cudaEventQuery(order->event) != cudaErrorNotReady) == false &&
-               tpc_deadline_left_ms(&deadline) > 0)
-            tpc_deadline_sleep(&deadline, 1);
-    }
-    (void)cudaGetLastError();
+    const tpc_cuda_driver_t *driver; /* the runtime's query would leave "not ready" as the caller's last error */
+    if (!order->called || tpc_cuda_driver(&driver) != TPCOMM_OK) return true;
+    if (tpc_cuda_error(cudaEventRecord(order->event, order->eager), "event") != TPCOMM_OK) return true;
+    tpc_deadline_t deadline = tpc_deadline_in(timeout_ms, NULL, NULL);
+    while ((order->idle = driver->EventQuery(order->event) != CUDA_ERROR_NOT_READY) == false &&
+           tpc_deadline_left_ms(&deadline) > 0)
+        tpc_deadline_sleep(&deadline, 1);
     return order->idle;
 }

@@ -24,8 +24,8 @@ typedef struct {
     tpc_cuda_scope_t scope;
 } tpc_cuda_call_t;
 
-/** ordinal: this rank's device. Fails: DEVICE, NO_MEMORY. */
-tpcomm_status_t tpc_cuda_order_new(int32_t ordinal, tpc_cuda_order_t **order_p);
+/** facts: of this rank's device; kept. Fails: DEVICE, NO_MEMORY. */
+tpcomm_status_t tpc_cuda_order_new(const tpc_cuda_facts_t *facts, tpc_cuda_order_t **order_p);
 /** NULL is allowed. */
 void tpc_cuda_order_free(tpc_cuda_order_t *order);
 

@@ -1,165 +1,270 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "peer_mem/device_memory.h"
 
-#include <cuda_runtime_api.h>
-#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "base/clock.h"
-#include "base/error.h"
 #include "base/hook.h"
 #include "base/log.h"
 
-#define PROBE_BYTES 64u
+/* Of each pair and direction; less where the memory is small. */
+#define PROBE_BYTES 65536u
+/* The proof of all pairs, which takes milliseconds where it works. */
+#define PROBE_LIMIT_MS 10000u
 
 /* How long close waits for peers that are also about to unmap. */
 #define CLOSE_WAIT_MS 200u
 
-/* What a member tells the others of its memory. */
-typedef struct {
-    unsigned char *pointer; /* means something to threads of its process */
-    cudaIpcMemHandle_t handle;
-    uint64_t bytes;
-} offer_t;
+/* Seeded by the pair, so that one pair's bytes never pass for another's. */
+static void pattern(uint64_t nonce, int32_t from, int32_t to, unsigned char *bytes, size_t length) {
+    uint64_t seed = nonce ^ (uint64_t)(from * 256 + to + 1) * 0x9e3779b97f4a7c15u;
+    for (size_t i = 0; i < length; i++) {
+        uint64_t x = seed + i / 8 * 0x9e3779b97f4a7c15u; /* splitmix64, 8 bytes a turn */
+        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+        bytes[i] = (unsigned char)((x ^ (x >> 31)) >> i % 8 * 8);
+    }
+}
 
-static tpcomm_status_t allocate(tpc_device_memory_t *memory, offer_t *offer, bool needs_handle) {
-    tpcomm_status_t status = tpc_hook("device_memory", memory->rank);
-    if (status != TPCOMM_OK) return status;
-    void *pointer = NULL;
-    status = tpc_cuda_error(cudaMalloc(&pointer, memory->bytes), "cannot allocate the device workspace");
-    if (status != TPCOMM_OK) return status;
-    memory->own = pointer;
-    /* EMPTY before anybody can see it. */
-    status = tpc_cuda_error(cudaMemset(pointer, 0xFF, memory->bytes), "cannot fill the device workspace");
-    if (status == TPCOMM_OK) status = tpc_cuda_error(cudaDeviceSynchronize(), "cannot fill the device workspace");
-    if (status == TPCOMM_OK && needs_handle)
-        status =
-            tpc_cuda_error(cudaIpcGetMemHandle(&offer->handle, pointer), "cannot share the device workspace (cudaIpc)");
-    offer->pointer = pointer;
-    offer->bytes = memory->bytes;
+/* What the proof of one group needs. */
+typedef struct {
+    tpc_device_memory_t *memory;
+    size_t offset, share; /* rank r's bytes lie at offset + r * share in everybody's memory */
+    uint64_t nonce;
+    tpc_deadline_t limit;
+    unsigned char *want, *got;
+} probe_t;
+
+/* A proof that does not end is a pair that cannot be used, not a late rank. */
+static tpcomm_status_t as_verdict(tpcomm_status_t status) {
+    char text[TPC_ERROR_BYTES];
+    if (status != TPCOMM_ERR_TIMEOUT) return status;
+    snprintf(text, sizeof text, "%s", tpcomm_last_error());
+    return tpc_error(TPCOMM_ERR_NO_TRANSPORT, "%s", text);
+}
+
+static tpcomm_status_t hang_if_asked(const probe_t *probe) {
+    if (tpc_hook_value("probe_hang", UINT64_MAX) != (uint64_t)probe->memory->rank) return TPCOMM_OK;
+    while (tpc_deadline_left_ms(&probe->limit) > 0) (void)tpc_deadline_sleep(&probe->limit, 10);
+    return tpc_error(TPCOMM_ERR_TIMEOUT, "the proof of peer access did not end within %llu ms",
+                     (unsigned long long)tpc_deadline_elapsed_ms(&probe->limit));
+}
+
+static tpcomm_status_t write_to_all(probe_t *probe) {
+    tpc_device_memory_t *memory = probe->memory;
+    tpcomm_status_t status = tpc_hook("device_probe", memory->rank);
+    if (status == TPCOMM_OK) status = hang_if_asked(probe);
+    for (int32_t r = 0; r < memory->size && status == TPCOMM_OK; r++) {
+        char what[96];
+        snprintf(what, sizeof what, "rank %d cannot write to rank %d's device memory", memory->rank, r);
+        pattern(probe->nonce, memory->rank, r, probe->want, probe->share);
+        if (tpc_hook_value("break_pair", UINT64_MAX) == (uint64_t)(memory->rank * 16 + r))
+            memset(probe->want + probe->share / 2, 0, 8);
+        status = memory->method->copy_in(&memory->share.copier,
+                                         memory->mapped[r] + probe->offset + (size_t)memory->rank * probe->share,
+                                         probe->want, probe->share, what, &probe->limit);
+    }
+    return as_verdict(status);
+}
+
+/* What r wrote to me, read here; then what I wrote to r, read there. */
+static tpcomm_status_t read_from_all(probe_t *probe) {
+    tpc_device_memory_t *memory = probe->memory;
+    const int32_t me = memory->rank;
+    tpcomm_status_t status = TPCOMM_OK;
+    for (int32_t r = 0; r < memory->size && status == TPCOMM_OK; r++) {
+        pattern(probe->nonce, r, me, probe->want, probe->share);
+        status = memory->method->copy_out(&memory->share.copier, probe->got,
+                                          memory->own + probe->offset + (size_t)r * probe->share, probe->share,
+                                          "cannot read the own device memory", &probe->limit);
+        if (status == TPCOMM_OK && memcmp(probe->got, probe->want, probe->share) != 0)
+            status = tpc_error(TPCOMM_ERR_NO_TRANSPORT,
+                               "pair %d -> %d: what the first wrote into the other's device memory did not arrive, "
+                               "though the driver allows peer access (an IOMMU or ACS on the way?)",
+                               r, me);
+    }
+    for (int32_t r = 0; r < memory->size && status == TPCOMM_OK; r++) {
+        char what[96];
+        snprintf(what, sizeof what, "rank %d cannot read rank %d's device memory", me, r);
+        pattern(probe->nonce, me, r, probe->want, probe->share);
+        status = memory->method->copy_out(&memory->share.copier, probe->got,
+                                          memory->mapped[r] + probe->offset + (size_t)me * probe->share, probe->share,
+                                          what, &probe->limit);
+        if (status == TPCOMM_OK && memcmp(probe->got, probe->want, probe->share) != 0)
+            status = tpc_error(TPCOMM_ERR_NO_TRANSPORT,
+                               "pair %d -> %d: the first reads other bytes from the other's device memory than it "
+                               "wrote there, though the driver allows peer access (an IOMMU or ACS on the way?)",
+                               me, r);
+    }
+    return as_verdict(status);
+}
+
+/* Everybody writes to everybody, then everybody reads what the others wrote to him and what he wrote to them. */
+static tpcomm_status_t probe_pairs(tpc_device_memory_t *memory, tpc_bootstrap_t *bootstrap, const tpc_team_t *team,
+                                   size_t offset, const tpc_deadline_t *deadline) {
+    size_t room = (memory->bytes - offset) / (size_t)team->n / 64 * 64;
+    uint64_t limit_ms = tpc_hook_value("probe_limit_ms", PROBE_LIMIT_MS), left_ms = tpc_deadline_left_ms(deadline);
+    probe_t probe = {.memory = memory,
+                     .offset = offset,
+                     .share = room < PROBE_BYTES ? room : PROBE_BYTES,
+                     .nonce = tpc_bootstrap_nonce(bootstrap),
+                     .limit = tpc_deadline_in(limit_ms < left_ms ? limit_ms : left_ms, deadline->interrupted,
+                                              deadline->interrupted_arg)};
+    tpcomm_status_t status = TPCOMM_OK;
+    probe.want = malloc(PROBE_BYTES);
+    probe.got = malloc(PROBE_BYTES);
+    if (probe.want == NULL || probe.got == NULL) status = tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    if (status == TPCOMM_OK) status = write_to_all(&probe);
+    status = tpc_team_gather(bootstrap, team, "write to device memory", status, NULL, 0, NULL, deadline);
+    if (status == TPCOMM_OK) {
+        status = read_from_all(&probe);
+        status = tpc_team_gather(bootstrap, team, "read device memory", status, NULL, 0, NULL, deadline);
+    }
+    if (status == TPCOMM_OK) {
+        status = memory->method->fill(&memory->share.copier, memory->own + offset, 0xFF, (size_t)team->n * probe.share,
+                                      "cannot clear the device memory", deadline);
+        status = tpc_team_gather(bootstrap, team, "clear device memory", status, NULL, 0, NULL, deadline);
+    }
+    free(probe.want);
+    free(probe.got);
     return status;
 }
 
-static tpcomm_status_t map_one(tpc_device_memory_t *memory, int32_t r, const offer_t *offer, bool same_process,
-                               const tpc_cuda_facts_t *theirs) {
-    if (offer->bytes != memory->bytes)
-        return tpc_error(TPCOMM_ERR_MISMATCH, "rank %d has %llu bytes of device workspace, rank %d has %zu", r,
-                         (unsigned long long)offer->bytes, memory->rank, memory->bytes);
-    if (same_process) {
-        if (theirs->ordinal != memory->ordinal) {
-            cudaError_t error = cudaDeviceEnablePeerAccess(theirs->ordinal, 0);
-            if (error == cudaErrorPeerAccessAlreadyEnabled) {
-                (void)cudaGetLastError();
-                error = cudaSuccess;
-            }
-            tpcomm_status_t status = tpc_cuda_error(error, "no peer access between the group's devices");
-            if (status != TPCOMM_OK) return status;
-        }
-        memory->mapped[r] = offer->pointer;
-        return TPCOMM_OK;
-    }
-    void *pointer = NULL;
-    cudaError_t error = cudaIpcOpenMemHandle(&pointer, offer->handle, cudaIpcMemLazyEnablePeerAccess);
-    tpcomm_status_t status = tpc_cuda_error(error, "cannot map a peer's device workspace (cudaIpc)");
+/* ------------------------------------------------------------------ one way of sharing */
+
+static tpcomm_status_t create(tpc_device_memory_t *memory, tpc_share_offer_t *offer, int *fd_p,
+                              const tpc_deadline_t *deadline) {
+    const tpc_share_method_t *method = memory->method;
+    char point[48];
+    tpcomm_status_t status = tpc_hook("device_memory", memory->rank);
+    snprintf(point, sizeof point, "device_memory/%s", method->name);
+    if (status == TPCOMM_OK) status = tpc_hook(point, memory->rank);
+    if (status == TPCOMM_OK) status = method->copier_open(PROBE_BYTES, &memory->share.copier);
+    if (status == TPCOMM_OK) status = method->create(&memory->share, offer, fd_p);
     if (status != TPCOMM_OK) return status;
-    memory->mapped[r] = pointer;
-    memory->by_ipc[r] = true;
-    return TPCOMM_OK;
+    memory->own = memory->share.own;
+    memory->mapped[memory->rank] = memory->own;
+    /* EMPTY before anybody can see it. */
+    return method->fill(&memory->share.copier, memory->own, 0xFF, memory->bytes, "cannot fill the device memory",
+                        deadline);
 }
 
-/* Seeded by the pair, so that one pair's bytes never pass for another's. */
-static void pattern(uint64_t nonce, int32_t from, int32_t to, unsigned char bytes[PROBE_BYTES]) {
-    uint64_t x = nonce ^ (uint64_t)(from * 256 + to + 1) * 0x9e3779b97f4a7c15u;
-    for (unsigned i = 0; i < PROBE_BYTES; i++) {
-        x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9u + i;
-        bytes[i] = (unsigned char)(x >> 24);
+static tpcomm_status_t open_all(tpc_device_memory_t *memory, const tpc_cuda_facts_t *facts,
+                                const tpc_share_offer_t *offers, const int *fds) {
+    tpcomm_status_t status = tpc_hook("device_map", memory->rank);
+    for (int32_t r = 0; r < memory->size && status == TPCOMM_OK; r++) {
+        void *pointer = NULL;
+        if (r == memory->rank) continue;
+        if (offers[r].bytes != memory->share.bytes)
+            return tpc_error(TPCOMM_ERR_NO_TRANSPORT, "rank %d has %llu bytes of device memory, rank %d has %zu", r,
+                             (unsigned long long)offers[r].bytes, memory->rank, memory->share.bytes);
+        status = memory->method->open(&memory->share, &facts[r], memory->same_process[r], &offers[r], fds[r], &pointer);
+        if (status != TPCOMM_OK) return status;
+        memory->mapped[r] = pointer;
+        atomic_fetch_add(&memory->users[r], 1);
     }
+    return status;
 }
 
-/* Everybody writes to everybody, then everybody reads what the others wrote to him. */
-static tpcomm_status_t probe(tpc_device_memory_t *memory, tpc_bootstrap_t *bootstrap, const tpc_team_t *team,
-                             size_t offset, const tpc_deadline_t *deadline) {
-    uint64_t nonce = tpc_bootstrap_nonce(bootstrap);
-    unsigned char bytes[PROBE_BYTES], got[PROBE_BYTES];
-    tpcomm_status_t status = tpc_hook("device_probe", memory->rank);
-    for (int32_t r = 0; r < memory->size && status == TPCOMM_OK; r++) {
-        pattern(nonce, memory->rank, r, bytes);
-        if (tpc_hook_value("break_pair", UINT64_MAX) == (uint64_t)(memory->rank * 16 + r)) bytes[7] ^= 1;
-        status = tpc_cuda_error(cudaMemcpy(memory->mapped[r] + offset + (size_t)memory->rank * PROBE_BYTES, bytes,
-                                           PROBE_BYTES, cudaMemcpyDefault),
-                                "cannot write to a peer's device workspace");
-    }
-    if (status == TPCOMM_OK)
-        status = tpc_cuda_error(cudaDeviceSynchronize(), "cannot write to a peer's device workspace");
-    status = tpc_team_gather(bootstrap, team, "write to device workspaces", status, NULL, 0, NULL, deadline);
+static tpcomm_status_t try_method(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const tpc_cuda_facts_t *facts,
+                                  const tpc_device_memory_plan_t *plan, const tpc_deadline_t *deadline,
+                                  tpc_device_memory_t *memory) {
+    tpc_share_offer_t offer, offers[TPCOMM_MAX_RANKS];
+    int fd = -1, fds[TPCOMM_MAX_RANKS];
+    memset(&offer, 0, sizeof offer);
+    for (int32_t r = 0; r < team->n; r++) fds[r] = -1;
+    tpcomm_status_t status = create(memory, &offer, &fd, deadline);
+    status = tpc_team_gather(bootstrap, team, "share device memory", status, &offer, sizeof offer, offers, deadline);
+    if (status == TPCOMM_OK && memory->method->passes_fd && memory->share.several_processes)
+        status = tpc_team_exchange_fd(bootstrap, team, "exchange device memory", TPCOMM_OK, fd, fds, deadline);
+    if (fd >= 0) close(fd);
     if (status != TPCOMM_OK) return status;
-    for (int32_t r = 0; r < memory->size && status == TPCOMM_OK; r++) {
-        pattern(nonce, r, memory->rank, bytes);
-        status = tpc_cuda_error(
-            cudaMemcpy(got, memory->own + offset + (size_t)r * PROBE_BYTES, PROBE_BYTES, cudaMemcpyDefault),
-            "cannot read the own device workspace");
-        if (status == TPCOMM_OK && memcmp(got, bytes, PROBE_BYTES) != 0)
-            status =
-                tpc_error(TPCOMM_ERR_NO_TRANSPORT,
-                          "what rank %d wrote into rank %d's device memory did not arrive, though the driver allows "
-                          "peer access (an IOMMU or ACS on the way?)",
-                          r, memory->rank);
-    }
-    status = tpc_team_gather(bootstrap, team, "read device workspaces", status, NULL, 0, NULL, deadline);
+    status = open_all(memory, facts, offers, fds);
+    for (int32_t r = 0; r < team->n; r++)
+        if (fds[r] >= 0) close(fds[r]);
+    status = tpc_team_gather(bootstrap, team, "map device memory", status, NULL, 0, NULL, deadline);
     if (status != TPCOMM_OK) return status;
-    status = tpc_cuda_error(cudaMemset(memory->own + offset, 0xFF, (size_t)memory->size * PROBE_BYTES), "cannot clear");
-    if (status == TPCOMM_OK) status = tpc_cuda_error(cudaDeviceSynchronize(), "cannot clear the device workspace");
-    return tpc_team_gather(bootstrap, team, "clear device workspaces", status, NULL, 0, NULL, deadline);
+    memory->method->settle(&memory->share);
+    status = probe_pairs(memory, bootstrap, team, plan->probe_offset, deadline);
+    memory->method->copier_close(&memory->share.copier);
+    return status;
+}
+
+/* ------------------------------------------------------------------ the group's choice */
+
+static bool applies(const tpc_share_method_t *method, const char *only, bool several_processes) {
+    if (strcmp(only, "auto") != 0 && strcmp(only, method->asked_by) != 0) return false;
+    return method->scope == TPC_SHARE_ANYWHERE || (method->scope == TPC_SHARE_BETWEEN_PROCESSES) == several_processes;
+}
+
+static const tpc_share_method_t *next_method(const tpc_share_method_t *const **place, const char *only,
+                                             bool several_processes) {
+    while (**place != NULL && !applies(**place, only, several_processes)) (*place)++;
+    return **place == NULL ? NULL : *(*place)++;
+}
+
+/* A failure of the way, not of the meeting: the vote has brought all members here alike. */
+static bool is_verdict(tpcomm_status_t status) {
+    return status == TPCOMM_ERR_NO_TRANSPORT || status == TPCOMM_ERR_PEER_FAILED || status == TPCOMM_ERR_UNSUPPORTED;
 }
 
 tpcomm_status_t tpc_device_memory_open(tpc_bootstrap_t *bootstrap, const tpc_team_t *team,
-                                       const tpc_cuda_facts_t *facts, size_t bytes, size_t probe_offset,
-                                       _Atomic int32_t *users, const tpc_deadline_t *deadline,
-                                       tpc_device_memory_t *memory_p) {
-    tpc_device_memory_t memory = {
-        .rank = team->me, .size = team->n, .ordinal = facts[team->me].ordinal, .bytes = bytes, .users = users};
-    offer_t offer, offers[TPCOMM_MAX_RANKS];
-    bool needs_handle = false;
-    memset(&offer, 0, sizeof offer);
-    for (int32_t r = 0; r < team->n; r++)
-        needs_handle = needs_handle || !tpc_bootstrap_member(bootstrap, team->ranks[r])->same_process;
-    tpcomm_status_t status = allocate(&memory, &offer, needs_handle);
-    status =
-        tpc_team_gather(bootstrap, team, "share device workspaces", status, &offer, sizeof offer, offers, deadline);
-    if (status == TPCOMM_OK) {
-        memory.mapped[team->me] = memory.own;
-        for (int32_t r = 0; r < team->n && status == TPCOMM_OK; r++)
-            if (r != team->me)
-                status = map_one(&memory, r, &offers[r], tpc_bootstrap_member(bootstrap, team->ranks[r])->same_process,
-                                 &facts[r]);
-        for (int32_t r = 0; r < team->n; r++)
-            if (r != team->me && memory.mapped[r] != NULL) atomic_fetch_add(&users[r], 1);
-        status = tpc_team_gather(bootstrap, team, "map device workspaces", status, NULL, 0, NULL, deadline);
+                                       const tpc_cuda_facts_t *facts, const tpc_device_memory_plan_t *plan,
+                                       const tpc_deadline_t *deadline, tpc_device_memory_t *memory_p) {
+    tpc_device_memory_t empty = {.rank = team->me, .size = team->n, .bytes = plan->bytes, .users = plan->users};
+    char reasons[TPC_ERROR_BYTES] = "";
+    empty.share = (tpc_share_t){.facts = &facts[team->me], .rank = team->me, .bytes = plan->bytes};
+    for (int32_t r = 0; r < team->n; r++) {
+        empty.same_process[r] = tpc_bootstrap_member(bootstrap, team->ranks[r])->same_process;
+        empty.share.several_processes = empty.share.several_processes || !empty.same_process[r];
     }
-    if (status == TPCOMM_OK) status = probe(&memory, bootstrap, team, probe_offset, deadline);
-    if (status != TPCOMM_OK) {
+    const tpc_share_method_t *const *place = plan->methods;
+    const tpc_share_method_t *method = next_method(&place, plan->only, empty.share.several_processes);
+    while (method != NULL) {
+        tpc_device_memory_t memory = empty;
+        memory.method = method;
+        tpcomm_status_t status = try_method(bootstrap, team, facts, plan, deadline, &memory);
+        if (status == TPCOMM_OK) {
+            if (team->me == 0) TPC_INFO("peer_mem", "%d ranks share device memory by %s", team->n, method->name);
+            *memory_p = memory;
+            return TPCOMM_OK;
+        }
+        size_t used = strlen(reasons);
+        snprintf(reasons + used, sizeof reasons - used, "%s%s: %.400s", used > 0 ? "; " : "", method->name,
+                 tpcomm_last_error());
         tpc_device_memory_close(&memory);
-        return status;
+        if (!is_verdict(status)) return tpc_error(status, "%s", reasons);
+        const char *failed = method->name;
+        method = next_method(&place, plan->only, empty.share.several_processes);
+        if (method != NULL && team->me == 0)
+            TPC_WARN("peer_mem", "device memory by %s in place of %s, which failed (%s)", method->name, failed,
+                     reasons + used + (used > 0 ? 2 : 0));
     }
-    *memory_p = memory;
-    return TPCOMM_OK;
+    return tpc_error(TPCOMM_ERR_NO_TRANSPORT, "the ranks cannot share device memory: %s",
+                     reasons[0] ? reasons : "no way of sharing is left to try");
 }
 
 void tpc_device_memory_close(tpc_device_memory_t *memory) {
+    const tpc_share_method_t *method = memory->method;
+    if (method == NULL) return;
     for (int32_t r = 0; r < memory->size; r++) {
         if (r == memory->rank || memory->mapped[r] == NULL) continue;
-        if (memory->by_ipc[r]) (void)cudaIpcCloseMemHandle(memory->mapped[r]);
+        method->close(&memory->share, memory->mapped[r], memory->same_process[r]);
         atomic_fetch_sub(&memory->users[r], 1);
         memory->mapped[r] = NULL;
     }
-    if (memory->own == NULL) return;
-    tpc_deadline_t deadline = tpc_deadline_in(CLOSE_WAIT_MS, NULL, NULL);
-    while (atomic_load(&memory->users[memory->rank]) > 0 && tpc_deadline_left_ms(&deadline) > 0)
-        tpc_deadline_sleep(&deadline, 1);
-    if (atomic_load(&memory->users[memory->rank]) > 0)
+    method->copier_close(&memory->share.copier);
+    if (!method->outlives_own && memory->share.own != NULL) {
+        tpc_deadline_t deadline = tpc_deadline_in(CLOSE_WAIT_MS, NULL, NULL);
+        while (atomic_load(&memory->users[memory->rank]) > 0 && tpc_deadline_left_ms(&deadline) > 0)
+            tpc_deadline_sleep(&deadline, 1);
+    }
+    if (!method->outlives_own && atomic_load(&memory->users[memory->rank]) > 0)
         TPC_WARN("peer_mem", "rank %d: %zu bytes of device memory are still mapped by a peer and stay allocated",
                  memory->rank, memory->bytes);
     else
-        (void)cudaFree(memory->own);
-    memory->own = NULL;
+        method->destroy(&memory->share);
+    *memory = (tpc_device_memory_t){.own = NULL};
 }

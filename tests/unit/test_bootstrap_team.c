@@ -129,6 +129,37 @@ static void descriptors_move(tpc_bootstrap_t *bootstrap) {
     }
 }
 
+/** Everybody's descriptor to everybody, twice, in teams of their own order; a failure leaves none open. */
+static void descriptors_are_exchanged(tpc_bootstrap_t *bootstrap) {
+    tpc_team_t teams[] = {world_of(bootstrap), back_team(bootstrap)};
+    for (size_t t = 0; t < 4; t++) {
+        const tpc_team_t *team = &teams[t % 2];
+        if (team->me < 0) continue;
+        int before = job_count_fds(), fd = memfd_create("test", MFD_CLOEXEC), fds[SIZE];
+        tpc_deadline_t deadline = in_ms(20000);
+        CHECK_EQ(ftruncate(fd, 100 + team->me + 10 * (int)t), 0);
+        CHECK_OK(tpc_team_exchange_fd(bootstrap, team, "exchange", TPCOMM_OK, fd, fds, &deadline));
+        for (int32_t i = 0; i < team->n; i++) {
+            struct stat info;
+            if (tpc_bootstrap_member(bootstrap, team->ranks[i])->same_process) {
+                CHECK_EQ(fds[i], -1);
+                continue;
+            }
+            CHECK_EQ(fstat(fds[i], &info), 0);
+            CHECK_EQ(info.st_size, 100 + i + 10 * (int)t);
+            CHECK(fcntl(fds[i], F_GETFD) & FD_CLOEXEC);
+            close(fds[i]);
+        }
+        tpcomm_status_t mine = team->me == 1 ? tpc_error(TPCOMM_ERR_NO_MEMORY, "no room") : TPCOMM_OK;
+        CHECK_STATUS(tpc_team_exchange_fd(bootstrap, team, "exchange", mine, fd, fds, &deadline),
+                     TPCOMM_ERR_PEER_FAILED);
+        CHECK_ERROR_HAS("failed in 'exchange': no room");
+        close(fd);
+        if (!tpc_bootstrap_member(bootstrap, (tpc_bootstrap_rank(bootstrap) + 1) % SIZE)->same_process)
+            CHECK_EQ(job_count_fds(), before);
+    }
+}
+
 /** A member without room for a descriptor: a failure of all, not a lost link. */
 static void descriptors_run_out(tpc_bootstrap_t *bootstrap) {
     tpc_team_t world = world_of(bootstrap);
@@ -378,6 +409,7 @@ int main(void) {
     job_set_unique_id("team");
     run("data moves", data_moves, ACROSS_HOSTS | THREADS);
     run("descriptors move", descriptors_move, THREADS);
+    run("descriptors are exchanged", descriptors_are_exchanged, THREADS);
     run("descriptors run out", descriptors_run_out, HERE);
     run("failures are shared", failures_are_shared, ACROSS_HOSTS | THREADS);
     run("mismatches are named", mismatches_are_named, ACROSS_HOSTS | THREADS);
