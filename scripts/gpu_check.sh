@@ -1,14 +1,83 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Configures, builds and runs everything labelled gpu on this machine, then measures; results go to the folder given (default build-gpu/results).
-# usage: scripts/gpu_check.sh [results folder]
-set -euo pipefail
-cd "$(dirname "$0")/.."
-results=${1:-build-gpu/results}
-mkdir -p "$results"
-cmake -S . -B build-gpu -G Ninja -DTPCOMM_CUDA=ON -DTPCOMM_CUDA_ARCHITECTURES=90 -DCMAKE_BUILD_TYPE=Release
-cmake --build build-gpu --target gpu_oneshot
+# On a machine with an NVIDIA GPU: builds, runs everything labelled gpu, once more under MPS and compute-sanitizer where they are here,
+# measures, and keeps the run as RESULTS/DATE-gpu-check.json (docs/schema/testrun.json), for bench/results/. Asks nothing; needs
+# cmake, nvcc and python3. It takes at most GPU_CHECK_SECONDS (default 230) behind the build; a test that hangs takes its own time alone.
+# usage: scripts/gpu_check.sh [RESULTS (default build-gpu/results) [COMMIT (default: git's)]]
+set -uo pipefail
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/setup-common.sh"
+cd "$tpc_root" || exit 2
+export CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER
+
+# Two processes of one GPU under MPS: kernels of both run at once, in one context of the daemon's.
+under_mps() {
+    command -v nvidia-cuda-mps-control >/dev/null || { echo "SKIP: nvidia-cuda-mps-control is not here"; exit 77; }
+    local place status
+    place=$(mktemp -d)
+    export CUDA_MPS_PIPE_DIRECTORY=$place/pipe CUDA_MPS_LOG_DIRECTORY=$place/log
+    mkdir "$place/pipe" "$place/log"
+    if ! timeout 20 nvidia-cuda-mps-control -d; then
+        echo "SKIP: the MPS daemon does not start"
+        rm -rf "$place"
+        exit 77
+    fi
+    timeout 40 "$@"
+    status=$?
+    echo quit | timeout 10 nvidia-cuda-mps-control >/dev/null
+    [ "$status" = 0 ] || tail -n 5 "$place"/log/* 2>/dev/null
+    rm -rf "$place"
+    exit "$status"
+}
+
+sanitized() { # TOOL COMMAND ...
+    local tool=$1 sanitizer
+    shift
+    sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer) || { echo "SKIP: compute-sanitizer is not here"; exit 77; }
+    # The kernels are in a forked child; blocking launches would keep ranks that share the GPU from meeting.
+    exec "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 9 "$@"
+}
+
+case ${1:-} in
+--under-mps) shift && under_mps "$@" ;;
+--sanitized) shift && sanitized "$@" ;;
+esac
+
+results=$(realpath -m "${1:-build-gpu/results}") commit=${2:-} build=$tpc_root/build-gpu
+mkdir -p "$results" || exit 2
+begun=$SECONDS
+arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u | head -n 1 | tr -d .)
+generator=()
+! command -v ninja >/dev/null || generator=(-G Ninja)
+cmake -S . -B "$build" "${generator[@]}" -DTPCOMM_CUDA=ON "-DTPCOMM_CUDA_ARCHITECTURES=${arch:-90}" -DCMAKE_BUILD_TYPE=Release \
+    -DTPCOMM_BUILD_TESTS=ON >"$results/build.txt" 2>&1 &&
+    cmake --build "$build" --parallel "$tpc_jobs" --target tpc_gpu_tests tpcomm-bench >>"$results/build.txt" 2>&1 || {
+    grep -E -A 8 'error|FAILED|Error' "$results/build.txt" | head -n 60
+    tpc_fail "the build failed; all of it stands in $results/build.txt"
+}
+echo "built in $((SECONDS - begun)) s for sm_${arch:-90}"
 nvidia-smi --query-gpu=name,driver_version,pci.bus_id,clocks.sm,clocks.max.sm --format=csv | tee "$results/gpus.csv"
-set -o pipefail
-timeout 200 build-gpu/tests/gpu/gpu_oneshot 2>&1 | tee "$results/gpu_oneshot.txt"
-timeout 120 build-gpu/tests/gpu/gpu_oneshot time 2>&1 | tee "$results/gpu_oneshot_time.txt"
+seconds=${GPU_CHECK_SECONDS:-230}
+
+# Figures last, with what is left; the tests leave them 50 s.
+self=$tpc_root/scripts/gpu_check.sh
+python3 tools/gpu_testrun.py "$build" "$results" --seconds "$((seconds - 50))" --commit "$commit" \
+    --also "gpu_memory under MPS=$self --under-mps tests/gpu/gpu_memory processes" \
+    --also "gpu_graphs under memcheck=$self --sanitized memcheck tests/gpu/gpu_graphs short"
+status=$?
+
+measure() { # FILE SECONDS COMMAND ...
+    local file=$1 limit=$2
+    shift 2
+    [ $((SECONDS - begun)) -lt $((seconds + 60)) ] || { echo "no time left for: $*" && return; }
+    echo "\$ $*" | tee "$results/$file"
+    timeout "$limit" "$@" 2>&1 | tee -a "$results/$file"
+}
+if timeout 10 "$build/bench/tpcomm-bench" sweep --help >"$results/sweep-help.txt" 2>&1; then
+    measure sweep.txt 25 "$build/bench/tpcomm-bench" sweep --ranks 2 --device cuda --mode graph --json "$results/sweep.json"
+else
+    measure oneshot_time.txt 25 "$build/tests/gpu/gpu_oneshot" time
+fi
+measure replay.txt 25 "$build/bench/tpcomm-bench" replay --histogram bench/histograms/default.json --model llama-3.1-70b --ranks 2 \
+    --phase decode --budget-s 8 --device cuda --mode graph --json "$results/replay.json"
+exit "$status"

@@ -36,7 +36,13 @@ WHERE = re.compile(r"^(?:test:\s*([^;:]+))?(?:(?:^|;\s*)owed:\s*([^;:]+))?$")
 
 def ctest_names(build):
     shown = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], stdout=subprocess.PIPE, text=True, check=True)
-    return {test["name"] for test in json.loads(shown.stdout)["tests"]}
+    return {test["name"] for test in json.loads(shown.stdout)["tests"]} | gpu_tests()
+
+
+def gpu_tests():
+    """Those of tests/gpu, which only a build with CUDA has."""
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "gpu")
+    return {name[5:-2] for name in os.listdir(folder) if re.fullmatch(r"test_gpu_\w+\.c", name)}
 
 
 def read(path):

@@ -74,6 +74,15 @@ static tpc_ar_shape_t shape_for(const state_t *state, uint64_t vectors) {
 
 /* ------------------------------------------------------------------ making */
 
+/* The first that a kernel is asked for: a build for other GPUs shows here, and not at the first call. */
+static tpcomm_status_t no_image(const tpc_cuda_facts_t *mine, int error) {
+    char text[TPC_ERROR_BYTES];
+    (void)tpc_cuda_error(error, "the kernels cannot be loaded");
+    snprintf(text, sizeof text, "%s", tpcomm_last_error());
+    return tpc_error(TPCOMM_ERR_NO_TRANSPORT, "%s (%s) is sm_%d, the kernels of this library are built for %s: %.400s",
+                     mine->name, mine->bus_id, mine->arch, TPC_CUDA_ARCHITECTURES, text);
+}
+
 static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts) {
     int32_t sharing = 0;
     for (int32_t r = 0; r < state->group.agreed.size; r++)
@@ -81,9 +90,10 @@ static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts)
     state->shares_device = sharing > 1;
     for (int which = 0; which < 3; which++) {
         int32_t per_sm = 0;
-        tpcomm_status_t status =
-            tpc_cuda_error(tpc_ar_blocks_per_sm(64 << which, &per_sm), "the kernels have no image for this device");
-        if (status != TPCOMM_OK) return TPCOMM_ERR_UNSUPPORTED;
+        int error = tpc_ar_blocks_per_sm(64 << which, &per_sm);
+        if (tpc_hook_value("no_kernel_image", UINT64_MAX) == (uint64_t)state->group.rank)
+            error = cudaErrorNoKernelImageForDevice;
+        if (error != cudaSuccess) return no_image(&facts[state->group.rank], error);
         int32_t blocks = per_sm * facts[state->group.rank].sms / (sharing * CONCURRENT_GROUPS);
         if (blocks > TPC_AR_MAX_BLOCKS) blocks = TPC_AR_MAX_BLOCKS;
         if (blocks < 1)

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "multirank/pattern.h"
+
 void gpu_need(void) {
     /* Ranks that share a GPU: a queue for each stream, and no kernel loaded while another waits (docs/gpu.md). */
     CHECK_EQ(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1), 0);
@@ -45,6 +47,7 @@ tpcomm_config_t gpu_config(void) {
 
 static void set_up(gpu_rank_t *rank, int device) {
     CUDA_OK(cudaSetDevice(device));
+    CUDA_OK((cudaError_t)gpu_kernels_load());
     CUDA_OK(cudaStreamCreateWithFlags(&rank->stream, cudaStreamNonBlocking));
     CUDA_OK(cudaMalloc((void **)&rank->in, rank->room + 256));
     CUDA_OK(cudaMalloc((void **)&rank->out, rank->room + 256));
@@ -137,4 +140,71 @@ void gpu_run(int kind, int32_t size, bool one_each, const tpcomm_config_t *confi
     }
     process_t process = {one_each, config, room, fn, arg};
     ranks_fork(size, process_main, &process);
+}
+
+typedef struct {
+    void (*fn)(void *arg);
+    void *arg;
+} alone_t;
+
+static void alone_main(int32_t rank, int32_t size, void *arg) {
+    const alone_t *alone = arg;
+    (void)rank, (void)size;
+    alone->fn(alone->arg);
+}
+
+void gpu_process(void (*fn)(void *arg), void *arg) {
+    alone_t alone = {fn, arg};
+    ranks_fork(1, alone_main, &alone);
+}
+
+/* ------------------------------------------------------------------ data */
+
+void gpu_fetch(const gpu_rank_t *rank, void *to, const void *from, size_t bytes) {
+    CUDA_OK(cudaStreamSynchronize(rank->stream));
+    CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, rank->stream));
+    CUDA_OK(cudaStreamSynchronize(rank->stream));
+}
+
+void gpu_send(const gpu_rank_t *rank, void *to, const void *from, size_t bytes) {
+    CUDA_OK(cudaStreamSynchronize(rank->stream));
+    CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, rank->stream));
+}
+
+void gpu_pattern_in(const gpu_rank_t *rank, void *in, tpcomm_dtype_t dtype, uint64_t seed, size_t count) {
+    size_t bytes = count * tpcomm_dtype_size(dtype);
+    unsigned char *host = malloc(bytes + 1);
+    CHECK(host != NULL);
+    pattern_fill(PATTERN_BITS, dtype, seed, rank->rank, count, host);
+    gpu_send(rank, in, host, bytes);
+    CUDA_OK(cudaStreamSynchronize(rank->stream));
+    free(host);
+}
+
+void gpu_pattern_check(const gpu_rank_t *rank, const void *out, tpcomm_dtype_t dtype, uint64_t seed, size_t count,
+                       const char *what) {
+    size_t bytes = count * tpcomm_dtype_size(dtype);
+    unsigned char *host = malloc(bytes + 1), *want = malloc(bytes + 1);
+    CHECK(host != NULL && want != NULL);
+    gpu_fetch(rank, host, out, bytes);
+    CHECK_OK(tpcomm_async_status(rank->comm, NULL));
+    pattern_result(PATTERN_BITS, dtype, TPCOMM_SUM, seed, rank->size, count, want);
+    for (size_t i = 0; i < bytes; i++)
+        if (host[i] != want[i])
+            FAIL("rank %d of %d: %s, seed %llu, %zu of %s: byte %zu is %02x, want %02x", rank->rank, rank->size, what,
+                 (unsigned long long)seed, count, tpcomm_dtype_name(dtype), i, host[i], want[i]);
+    free(host);
+    free(want);
+}
+
+void gpu_all_reduce(const gpu_rank_t *rank, void *in, void *out, tpcomm_dtype_t dtype, uint64_t seed, size_t count,
+                    const char *what) {
+    gpu_pattern_in(rank, in, dtype, seed, count);
+    CHECK_OK(tpcomm_all_reduce(rank->comm, in, out, count, dtype, TPCOMM_SUM, rank->stream));
+    gpu_pattern_check(rank, out, dtype, seed, count, what);
+}
+
+void gpu_together(const gpu_rank_t *rank) {
+    CUDA_OK(cudaStreamSynchronize(rank->stream));
+    CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
 }

@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "gpu/gpu_kernels.h"
 #include "multirank/ranks.h"
 
 #define CUDA_OK(call)                                                                                                  \
@@ -37,5 +38,25 @@ tpcomm_config_t gpu_config(void);
 /** Make size ranks, give each a stream and buffers, run fn, finalize where healthy, destroy. one_each: a device a rank.
  */
 void gpu_run(int kind, int32_t size, bool one_each, const tpcomm_config_t *config, size_t room, gpu_fn fn, void *arg);
+
+/** Run one process of its own, free of what the others have done with CUDA; it must exit 0. */
+void gpu_process(void (*fn)(void *arg), void *arg);
+
+/**
+ * Between host and device, in the order of the rank's stream. fetch waits for the kernels first: a copy to pageable
+ * memory would do so inside the driver, where it keeps the peers of this process out.
+ */
+void gpu_fetch(const gpu_rank_t *rank, void *to, const void *from, size_t bytes);
+void gpu_send(const gpu_rank_t *rank, void *to, const void *from, size_t bytes);
+
+/** Fill in with this rank's pattern of seed; all_reduce (sum) to out; compare out with the numbers contract. */
+void gpu_pattern_in(const gpu_rank_t *rank, void *in, tpcomm_dtype_t dtype, uint64_t seed, size_t count);
+void gpu_pattern_check(const gpu_rank_t *rank, const void *out, tpcomm_dtype_t dtype, uint64_t seed, size_t count,
+                       const char *what);
+void gpu_all_reduce(const gpu_rank_t *rank, void *in, void *out, tpcomm_dtype_t dtype, uint64_t seed, size_t count,
+                    const char *what);
+
+/** All ranks' streams are idle and all ranks are here: memory may be allocated and freed until the next call. */
+void gpu_together(const gpu_rank_t *rank);
 
 #endif

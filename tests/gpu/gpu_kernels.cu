@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu_kernels.h"
+
+static __device__ unsigned long long now_ns() {
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+static __global__ void wait_kernel(unsigned ms) {
+    const unsigned long long end = now_ns() + ms * 1000000ull;
+    while (now_ns() < end) {
+    }
+}
+
+static __global__ void differ_kernel(const unsigned *a, const unsigned *b, size_t words, unsigned *count) {
+    unsigned mine = 0;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x)
+        mine += a[i] != b[i];
+    if (mine != 0) atomicAdd(count, mine);
+}
+
+static __global__ void set_kernel(float *out, size_t count, float value) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x)
+        out[i] = value;
+}
+
+static __global__ void expect_kernel(const float *in, size_t count, float value, unsigned *total) {
+    unsigned mine = 0;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x)
+        mine += in[i] != value;
+    if (mine != 0) atomicAdd(total, mine);
+}
+
+extern "C" int gpu_kernel_occupy(unsigned ms, cudaStream_t stream) {
+    int device = 0, sms = 0, blocks = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, wait_kernel, 1024, 0);
+    if (error != cudaSuccess) return (int)error;
+    wait_kernel<<<(unsigned)(sms * blocks), 1024, 0, stream>>>(ms);
+    return (int)cudaPeekAtLastError();
+}
+
+extern "C" int gpu_kernel_delay(unsigned ms, cudaStream_t stream) {
+    wait_kernel<<<1, 32, 0, stream>>>(ms);
+    return (int)cudaPeekAtLastError();
+}
+
+extern "C" int gpu_kernel_differ(const void *a, const void *b, size_t bytes, unsigned *count, cudaStream_t stream) {
+    differ_kernel<<<16, 256, 0, stream>>>((const unsigned *)a, (const unsigned *)b, bytes / 4, count);
+    return (int)cudaPeekAtLastError();
+}
+
+extern "C" int gpu_kernel_set(float *out, size_t count, float value, cudaStream_t stream) {
+    set_kernel<<<16, 256, 0, stream>>>(out, count, value);
+    return (int)cudaPeekAtLastError();
+}
+
+extern "C" int gpu_kernel_expect(const float *in, size_t count, float value, unsigned *total, cudaStream_t stream) {
+    expect_kernel<<<16, 256, 0, stream>>>(in, count, value, total);
+    return (int)cudaPeekAtLastError();
+}
+
+extern "C" int gpu_kernels_load(void) {
+    const void *kernels[] = {(const void *)wait_kernel, (const void *)differ_kernel, (const void *)set_kernel,
+                             (const void *)expect_kernel};
+    for (const void *kernel : kernels) {
+        cudaFuncAttributes attributes;
+        cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+        if (error != cudaSuccess) return (int)error;
+    }
+    return 0;
+}

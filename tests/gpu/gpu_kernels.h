@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** Kernels of the GPU tests. Each launches on a stream and returns a cudaError_t as int. */
+#ifndef TPC_TESTS_GPU_KERNELS_H
+#define TPC_TESTS_GPU_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Keep every SM busy with as many threads as fit, for ms milliseconds. */
+int gpu_kernel_occupy(unsigned ms, cudaStream_t stream);
+/** One block that waits for ms milliseconds: what comes behind it on the stream is late. */
+int gpu_kernel_delay(unsigned ms, cudaStream_t stream);
+/** Add to *count (device memory) how many of bytes (a multiple of 4) differ, by words. */
+int gpu_kernel_differ(const void *a, const void *b, size_t bytes, unsigned *count, cudaStream_t stream);
+/** All floats to value. */
+int gpu_kernel_set(float *out, size_t count, float value, cudaStream_t stream);
+/** Add to *count how many of count floats are not value. */
+int gpu_kernel_expect(const float *in, size_t count, float value, unsigned *total, cudaStream_t stream);
+/** Load them all, so that none is loaded while another kernel waits. */
+int gpu_kernels_load(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
