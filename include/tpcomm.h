@@ -126,17 +126,24 @@ enum {
     TPCOMM_BARRIER = 2,
     TPCOMM_BROADCAST = 3,
     TPCOMM_ALL_GATHER = 4,
-    TPCOMM_REDUCE_SCATTER = 5
+    TPCOMM_REDUCE_SCATTER = 5,
+    /* On rows of `hidden` elements. */
+    TPCOMM_ALL_REDUCE_RMS_NORM = 16,
+    TPCOMM_REDUCE_SCATTER_RMS_NORM = 17,
+    TPCOMM_ALL_GATHER_ROWS = 18
 };
 
 /** How a collective travels. Strings: tpcomm_path_name(). */
 typedef int32_t tpcomm_path_t;
 enum {
     TPCOMM_PATH_AUTO = 0,
-    TPCOMM_PATH_ONESHOT = 1,     /**< cuda: kernels push every input to all ranks, which reduce it themselves */
-    TPCOMM_PATH_CPU_ONESHOT = 8, /**< cpu: every rank reads all inputs and reduces them itself */
-    TPCOMM_PATH_CPU_TWOSHOT = 9, /**< cpu: every rank reduces its share, then all read all shares */
-    TPCOMM_PATH_LOCAL = 10       /**< a group of one: a copy */
+    TPCOMM_PATH_ONESHOT = 1,       /**< cuda: kernels push every input to all ranks, which reduce it themselves */
+    TPCOMM_PATH_FUSED_ONESHOT = 5, /**< calls with a norm: every rank reduces and normalises all rows it needs itself */
+    TPCOMM_PATH_FUSED_TWOSHOT = 6, /**< calls with a norm: every rank reduces its rows; all normalise them */
+    TPCOMM_PATH_UNFUSED = 7,       /**< calls with a norm: a reduction by a path of its own, then the norm */
+    TPCOMM_PATH_CPU_ONESHOT = 8,   /**< cpu: every rank reads all inputs and reduces them itself */
+    TPCOMM_PATH_CPU_TWOSHOT = 9,   /**< cpu: every rank reduces its share, then all read all shares */
+    TPCOMM_PATH_LOCAL = 10         /**< a group of one: a copy; with a norm: the norm alone */
 };
 
 /** Kind of device a group computes on. */
@@ -297,15 +304,16 @@ typedef struct {
     tpcomm_path_t path;   /**< forced path; 0: chosen */
     uint32_t flags;       /**< must be 0 */
     int32_t root;         /**< group rank whose data a broadcast sends; otherwise not looked at */
-    int32_t reserved;     /**< must be 0 */
-    const void *in;       /**< on the group's device; size and overlap: see the collective; may be NULL if count is 0 */
-    void *out;            /**< likewise */
-    uint64_t count;       /**< elements as the named function counts them, equal on all ranks */
-    uint64_t tag;         /**< the engine's step or batch id, for flight records; may differ between ranks */
+    int32_t hidden; /**< all_gather_rows and calls with a norm: elements of a row, count is rows * hidden; else 0 */
+    const void *in; /**< on the group's device; size and overlap: see the collective; may be NULL if count is 0 */
+    void *out;      /**< likewise */
+    uint64_t count; /**< elements as the named function counts them, equal on all ranks */
+    uint64_t tag;   /**< the engine's step or batch id, for flight records; may differ between ranks */
 } tpcomm_call_t;
 
 /**
- * Run one collective.
+ * Run one collective. (Calls with a norm have functions of their own, since they take more; tpcomm_explain takes them
+ * all.)
  * @param call    not kept.
  * @param stream  cpu device: must be NULL, and the call returns when the result is there. cuda device: the stream the
  * call is enqueued on; a graph being captured there takes it; NULL (the legacy stream) is refused where ranks share a
@@ -351,6 +359,107 @@ TPCOMM_API tpcomm_status_t tpcomm_all_gather(tpcomm_t *comm, const void *in, voi
  */
 TPCOMM_API tpcomm_status_t tpcomm_reduce_scatter(tpcomm_t *comm, const void *in, void *out, size_t count,
                                                  tpcomm_dtype_t dtype, tpcomm_op_t op, tpcomm_stream_t stream);
+
+/* ---------------------------------------------------------------- rows: all_reduce + residual + RMSNorm */
+
+/** Quantised output of a norm. */
+typedef int32_t tpcomm_quant_t;
+enum {
+    TPCOMM_QUANT_NONE = 0,
+    TPCOMM_QUANT_F8_TENSOR = 1, /**< f8_e4m3, one scale for all rows, given by the caller */
+    TPCOMM_QUANT_F8_TOKEN = 2   /**< f8_e4m3, a scale for each row, made here: its greatest magnitude / 448 */
+};
+
+/**
+ * Rows to normalise. For each row, in this order (docs/numerics.md has every rounding):
+ *
+ *   sum       = in, summed over the ranks, rounded to dtype
+ *   x         = sum + residual, rounded to dtype; sum where there is no residual
+ *   residual  = x
+ *   out       = x / sqrt(mean(x^2) + eps) * (weight + weight_bias), rounded to dtype
+ *   quantized = out / scale, as f8_e4m3, saturating at +-448
+ *
+ * A matrix is rows of hidden elements; row t begins t * stride elements after its first element. out may be in, with
+ * the same stride; any other two of the matrices and vectors lie apart, but for two that are only read. Everything lies
+ * on the device of the call.
+ */
+typedef struct {
+    uint32_t struct_size;        /**< sizeof(tpcomm_rms_norm_t) */
+    tpcomm_dtype_t dtype;        /**< f32, f16 or bf16: in, residual, sum, out */
+    tpcomm_dtype_t weight_dtype; /**< dtype or f32; 0: dtype */
+    tpcomm_quant_t quant;
+    tpcomm_path_t path; /**< forced path; 0: chosen */
+    int32_t hidden;     /**< elements of a row: a multiple of 8, at most 16384 */
+    uint64_t tokens;    /**< rows; 0 is allowed */
+    float eps;          /**< greater than 0 */
+    float weight_bias;  /**< added to each weight: 1 for models that keep weight - 1, such as Gemma */
+    const void *in;
+    const void *weight; /**< hidden elements */
+    void *residual;     /**< read and written; NULL: none */
+    void *sum;          /**< NULL: not wanted */
+    void *out;          /**< NULL: not wanted, where there is a quantised output */
+    void *quantized;    /**< f8_e4m3; NULL with TPCOMM_QUANT_NONE */
+    float *scale;       /**< F8_TENSOR: one, read, greater than 0; F8_TOKEN: one a row, written; aligned to 4 bytes */
+    uint64_t in_stride; /**< in elements, as all strides; 0: hidden */
+    uint64_t residual_stride;  /**< 0: hidden */
+    uint64_t sum_stride;       /**< 0: hidden */
+    uint64_t out_stride;       /**< 0: hidden */
+    uint64_t quantized_stride; /**< 0: hidden */
+    uint64_t tag;              /**< as tpcomm_call_t.tag */
+} tpcomm_rms_norm_t;
+
+/**
+ * Sum rows over the ranks, add the residual, normalise, quantise: on every rank, in one call. The bits are those of
+ * tpcomm_all_reduce followed by tpcomm_rms_norm, on every path. Ranks must give equal dtypes, tokens, hidden, eps,
+ * weight_bias and quant, all of them a residual or none, all of them room for the sum (out or sum) or none, and all of
+ * them packed rows (stride hidden) of in and of that room or none: else MISMATCH. residual and weight are meant to hold
+ * the same on all ranks; they are not compared.
+ * @param args  not kept.
+ * Everything else as tpcomm_call. Fails also: UNSUPPORTED (hidden, a mixture of dtypes, naming the values).
+ */
+TPCOMM_API tpcomm_status_t tpcomm_all_reduce_rms_norm(tpcomm_t *comm, const tpcomm_rms_norm_t *args,
+                                                      tpcomm_stream_t stream);
+
+/**
+ * The sequence-parallel form: each rank gets the sum of its own rows (tpcomm_row_range) and normalises these alone, to
+ * the same bits. in has all tokens rows; residual, sum, out and quantized have this rank's rows alone, and scale (of
+ * F8_TOKEN) one for each of these. out is in only in a group of one.
+ * Everything else as tpcomm_all_reduce_rms_norm.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_reduce_scatter_rms_norm(tpcomm_t *comm, const tpcomm_rms_norm_t *args,
+                                                          tpcomm_stream_t stream);
+
+/**
+ * The rows of every rank to every rank, bit for bit: undoes the partition of tpcomm_row_range.
+ * @param in      this rank's rows.
+ * @param out     tokens rows; in == out + first * hidden elements (first: of tpcomm_row_range) is in place, any other
+ * overlap is not allowed.
+ * @param hidden  elements of a row, 1 or more; 1 gathers scales.
+ * Everything else as tpcomm_call.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_all_gather_rows(tpcomm_t *comm, const void *in, void *out, uint64_t tokens,
+                                                  int32_t hidden, tpcomm_dtype_t dtype, tpcomm_stream_t stream);
+
+/**
+ * Which rows a rank of a group of size ranks keeps: with k = tokens / size, rounded up, rank r has rows r * k to
+ * r * k + k - 1, as far as there are that many. The last ranks may have fewer, or none.
+ * @param first, count  out.
+ * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_row_range(uint64_t tokens, int32_t size, int32_t rank, uint64_t *first,
+                                            uint64_t *count);
+
+/**
+ * The norm alone: in is the sum. No group takes part, so sum must be NULL and path 0.
+ * @param device_kind  TPCOMM_DEVICE_CPU or TPCOMM_DEVICE_CUDA: where everything lies. cuda: the calling thread's
+ * current device.
+ * @param stream  as tpcomm_call. On a GPU that ranks share, no kernel may be loaded while a rank waits: a group loads
+ * this one as well.
+ * Collective: no. Blocks: cpu device: until done. Threads: any. Fails: INVALID_ARG; UNSUPPORTED (as
+ * tpcomm_all_reduce_rms_norm, and where this build has no such device); DEVICE.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_rms_norm(tpcomm_device_kind_t device_kind, const tpcomm_rms_norm_t *args,
+                                           tpcomm_stream_t stream);
 
 /**
  * Begin a batch on this thread: the calls until the matching end, on any communicators, are taken together, and two
@@ -577,7 +686,7 @@ typedef struct {
 
 /**
  * Statistics by path.
- * @param index  0, 1, ... ; one entry per path that an all_reduce of the group can take.
+ * @param index  0, 1, ... ; one entry per path that an all_reduce of the group, alone or with a norm, can take.
  * Collective: no. Blocks: no. Threads: any; a call in flight may be half counted. Fails: INVALID_ARG (index past the
  * last).
  */

@@ -18,6 +18,7 @@ from ._handle import batch
 from ._init import init_env, init_exchange, init_from_store, init_local, init_rank, unique_id
 from ._library import library_path
 from ._log import set_log
+from ._rows import rms_norm, row_range
 
 __version__ = f"{_abi.VERSION_MAJOR}.{_abi.VERSION_MINOR}.{_abi.VERSION_PATCH}"
 
@@ -30,7 +31,7 @@ __all__ = [
     "Aborted", "Busy", "Comm", "ConfigError", "ConfigMismatch", "DTYPES", "Decision", "Error", "Failure", "GroupError", "Info",
     "Interrupted", "InvalidArgument", "InvalidState", "MAX_RANKS", "Mesh", "Mismatch", "OutOfMemory", "PeerDied", "PeerFailed", "RankInfo",
     "Stats", "Timeout", "Unsupported", "batch", "init_env", "init_exchange", "init_from_store", "init_local", "init_rank",
-    "library_path", "set_log", "unique_id",
+    "library_path", "rms_norm", "row_range", "set_log", "unique_id",
 ]
 
 for _name in __all__:  # shown as tpcomm.Timeout, not as tpcomm._errors.Timeout

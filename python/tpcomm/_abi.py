@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tpcomm.h for ctypes: every constant, struct and function of it, under its C name without the prefix. A test compares this file with
 the header, so neither changes alone."""
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64,
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64,
                     c_void_p)
 
 VERSION_MAJOR = 0
@@ -63,9 +63,15 @@ BARRIER = 2
 BROADCAST = 3
 ALL_GATHER = 4
 REDUCE_SCATTER = 5
+ALL_REDUCE_RMS_NORM = 16
+REDUCE_SCATTER_RMS_NORM = 17
+ALL_GATHER_ROWS = 18
 
 PATH_AUTO = 0
 PATH_ONESHOT = 1
+PATH_FUSED_ONESHOT = 5
+PATH_FUSED_TWOSHOT = 6
+PATH_UNFUSED = 7
 PATH_CPU_ONESHOT = 8
 PATH_CPU_TWOSHOT = 9
 PATH_LOCAL = 10
@@ -73,6 +79,10 @@ PATH_LOCAL = 10
 DEVICE_AUTO = 0
 DEVICE_CUDA = 1
 DEVICE_CPU = 2
+
+QUANT_NONE = 0
+QUANT_F8_TENSOR = 1
+QUANT_F8_TOKEN = 2
 
 DEFAULT = 0
 ON = 1
@@ -94,6 +104,7 @@ op_t = c_int32
 coll_t = c_int32
 path_t = c_int32
 device_kind_t = c_int32
+quant_t = c_int32
 comm_p = c_void_p  # tpcomm_t *
 mesh_p = c_void_p  # tpcomm_mesh_t *
 stream_t = c_void_p
@@ -146,10 +157,37 @@ class call_t(Structure):
         ("path", path_t),
         ("flags", c_uint32),
         ("root", c_int32),
-        ("reserved", c_int32),
+        ("hidden", c_int32),
         ("in", c_void_p),
         ("out", c_void_p),
         ("count", c_uint64),
+        ("tag", c_uint64),
+    ]
+
+
+class rms_norm_t(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("dtype", dtype_t),
+        ("weight_dtype", dtype_t),
+        ("quant", quant_t),
+        ("path", path_t),
+        ("hidden", c_int32),
+        ("tokens", c_uint64),
+        ("eps", c_float),
+        ("weight_bias", c_float),
+        ("in", c_void_p),
+        ("weight", c_void_p),
+        ("residual", c_void_p),
+        ("sum", c_void_p),
+        ("out", c_void_p),
+        ("quantized", c_void_p),
+        ("scale", POINTER(c_float)),
+        ("in_stride", c_uint64),
+        ("residual_stride", c_uint64),
+        ("sum_stride", c_uint64),
+        ("out_stride", c_uint64),
+        ("quantized_stride", c_uint64),
         ("tag", c_uint64),
     ]
 
@@ -253,6 +291,11 @@ PROTOTYPES = {
     "broadcast": (status_t, [comm_p, c_void_p, c_void_p, c_size_t, dtype_t, c_int32, stream_t]),
     "all_gather": (status_t, [comm_p, c_void_p, c_void_p, c_size_t, dtype_t, stream_t]),
     "reduce_scatter": (status_t, [comm_p, c_void_p, c_void_p, c_size_t, dtype_t, op_t, stream_t]),
+    "all_reduce_rms_norm": (status_t, [comm_p, POINTER(rms_norm_t), stream_t]),
+    "reduce_scatter_rms_norm": (status_t, [comm_p, POINTER(rms_norm_t), stream_t]),
+    "all_gather_rows": (status_t, [comm_p, c_void_p, c_void_p, c_uint64, c_int32, dtype_t, stream_t]),
+    "row_range": (status_t, [c_uint64, c_int32, c_int32, POINTER(c_uint64), POINTER(c_uint64)]),
+    "rms_norm": (status_t, [device_kind_t, POINTER(rms_norm_t), stream_t]),
     "batch_begin": (status_t, []),
     "batch_end": (status_t, []),
     "barrier": (status_t, [comm_p, stream_t]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Dict, List, Optional, Sequence, TypeVar
 
-from . import _abi, _values
+from . import _abi, _rows, _values
 from ._buffers import DTYPES, Buffer, buffer_of, elements_of
 from ._errors import check, error_of, refuse_state
 from ._facts import Decision, Failure, Info, RankInfo, Stats
@@ -145,6 +145,62 @@ class Comm:
                          stream=stream)
         return out
 
+    def _norm(self, function: Any, args: Any, stream: Any) -> None:
+        struct, buffers = args
+        with self._handle.inside() as use:
+            call(function, self._pointer, struct, getattr(stream, "cuda_stream", stream))
+            keep_for_batch(use, buffers)
+
+    def all_reduce_rms_norm(self, x: Any, weight: Any, out: Optional[T] = None, *, eps: float, weight_bias: float = 0.0,
+                            residual: Any = None, sum_out: Any = None, quant: Optional[str] = None, quantized: Any = None,
+                            scale: Any = None, path: Optional[str] = None, tag: int = 0, stream: Any = None) -> Any:
+        """Sum rows over the ranks, add the residual, normalise, quantise, in one call; bits as all_reduce followed by rms_norm.
+
+        x          rows of len(weight) elements: float32, float16 or bfloat16
+        weight     of x's type or float32
+        out        as x; None: in place, or with quant, not wanted
+        residual   as x; the sum is added to it, rounded to its type, and that is what is normalised
+        sum_out    as x: receives the sum alone
+        quant      "f8_tensor": quantized is out / scale[0] as float8_e4m3fn; "f8_token": scale, one a row, is made here
+        quantized  as many elements of an 8-bit type
+        Returns out. path, tag, stream: as all_reduce.
+        """
+        args = _rows.norm_args(x, weight, out, eps=eps, weight_bias=weight_bias, residual=residual, sum_out=sum_out, quant=quant,
+                               quantized=quantized, scale=scale, path=path, tag=tag, device=self.device, ranks=None)
+        self._norm(lib.all_reduce_rms_norm, args, stream)
+        return x if out is None and quant is None else out
+
+    def reduce_scatter_rms_norm(self, x: Any, weight: Any, out: Optional[T] = None, *, eps: float, weight_bias: float = 0.0,
+                                residual: Any = None, sum_out: Any = None, quant: Optional[str] = None, quantized: Any = None,
+                                scale: Any = None, path: Optional[str] = None, tag: int = 0, stream: Any = None) -> Optional[T]:
+        """The sequence-parallel form: x has all rows, everything else this rank's alone (row_range). Bits as all_reduce_rms_norm's
+        rows. Returns out."""
+        args = _rows.norm_args(x, weight, out, eps=eps, weight_bias=weight_bias, residual=residual, sum_out=sum_out, quant=quant,
+                               quantized=quantized, scale=scale, path=path, tag=tag, device=self.device, ranks=(self.size, self.rank))
+        self._norm(lib.reduce_scatter_rms_norm, args, stream)
+        return out
+
+    def all_gather_rows(self, x: Any, out: T, hidden: int = 1, *, stream: Any = None) -> T:
+        """Every rank's rows (row_range) in out, bit for bit. hidden: elements of a row. x may be this rank's part of out. Returns out."""
+        source = elements_of(x, "x", writable=False, device=self.device)
+        target = elements_of(out, "out", writable=True, device=self.device)
+        if source.dtype != target.dtype:
+            raise TypeError(f"x is of {source.dtype_name}, out of {target.dtype_name}")
+        if int32("hidden", hidden) < 1 or target.length % hidden:
+            raise ValueError(f"out has {target.length} elements, which are no rows of {hidden}")
+        wanted = self.row_range(target.length // hidden)[1] * hidden
+        if source.length != wanted:
+            raise ValueError(f"x has {source.length} elements; this rank's rows have {wanted}")
+        with self._handle.inside() as use:
+            call(lib.all_gather_rows, self._pointer, _address(source), _address(target), target.length // hidden, hidden, target.dtype,
+                 getattr(stream, "cuda_stream", stream))
+            keep_for_batch(use, (source, target))
+        return out
+
+    def row_range(self, tokens: int) -> tuple[int, int]:
+        """(first, count) of this rank's rows of so many."""
+        return _rows.row_range(tokens, self.size, self.rank)
+
     def barrier(self, *, tag: int = 0, stream: Any = None) -> None:
         """Return when every rank of the group has called it."""
         self._collective(_abi.BARRIER, None, None, 0, tag=tag, stream=stream)
@@ -241,10 +297,11 @@ class Comm:
                        name_of(_values.COLLS, known.coll) if known.coll else None, known.seq, py_text(known.text))
 
     def explain(self, coll: str = "all_reduce", count: int = 0, dtype: str = "float32", op: str = "sum", *, root: int = 0,
-                path: Optional[str] = None) -> Decision:
-        """Say which path a call would take and why; runs nothing. dtype: as numpy and torch name it."""
+                hidden: int = 0, path: Optional[str] = None) -> Decision:
+        """Say which path a call would take and why; runs nothing. dtype: as numpy and torch name it. hidden: of calls on rows."""
         request = _abi.call_t(ctypes.sizeof(_abi.call_t), one_of(_values.COLLS, "coll", coll), one_of(DTYPES, "dtype", dtype),
-                              one_of(_values.OPS, "op", op), one_of(_values.PATHS, "path", path), 0, int32("root", root), 0, None, None,
+                              one_of(_values.OPS, "op", op), one_of(_values.PATHS, "path", path), 0, int32("root", root),
+                              int32("hidden", hidden), None, None,
                               uint64("count", count), 0)
         made = _abi.decision_t(ctypes.sizeof(_abi.decision_t))
         text = ctypes.create_string_buffer(_TEXT_BYTES)

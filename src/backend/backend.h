@@ -7,6 +7,7 @@
 #ifndef TPC_BACKEND_H
 #define TPC_BACKEND_H
 
+#include "base/rows.h"
 #include "base/status.h"
 #include "device/cuda_order.h"
 #include "health/flight.h"
@@ -34,6 +35,8 @@ typedef struct {
     tpcomm_op_t op;
     uint64_t bytes;
     bool capturing;
+    int32_t hidden;     /**< calls on rows: elements of one; else 0 */
+    uint32_t obstacles; /**< calls with a norm: TPC_ROWS_STRIDED, NO_ROOM, UNEQUAL (base/rows.h) */
 } tpc_call_key_t;
 
 /** What a backend is given when a group is made. Lives as long as the backend's state. */
@@ -55,9 +58,11 @@ typedef struct {
 /** One call, checked and decided. */
 typedef struct {
     const tpcomm_call_t *call;
+    const tpcomm_rms_norm_t *norm; /**< of a call with a norm, every default filled in; else NULL */
     tpcomm_path_t path;
     uint64_t bytes;
-    const tpc_flight_record_t *record; /**< for texts, and for peers to compare with */
+    /* For texts, and what peers compare: the call as its caller made it, of which *call may be a part. */
+    const tpc_flight_record_t *record;
     tpcomm_stream_t stream;
     bool capturing; /**< the stream is being captured */
 } tpc_request_t;
@@ -100,5 +105,12 @@ typedef struct {
     /** Carry one call. On a GPU: the device is current, and the stream is behind the group's call before. */
     tpcomm_status_t (*run)(void *state, const tpc_request_t *request, tpc_outcome_t *outcome_p);
 } tpc_backend_t;
+
+/** The norm of rows alone, on one kind of device; in is the sum. Checked arguments, every default filled in. */
+typedef struct {
+    tpcomm_device_kind_t device_kind;
+    const char *(*check_stream)(tpcomm_stream_t stream); /**< NULL if calls may be made on it, else why not */
+    tpcomm_status_t (*run)(const tpcomm_rms_norm_t *norm, tpcomm_stream_t stream);
+} tpc_norm_device_t;
 
 #endif

@@ -36,18 +36,27 @@
     X(TPCOMM_BARRIER, "barrier")                                                                                       \
     X(TPCOMM_BROADCAST, "broadcast")                                                                                   \
     X(TPCOMM_ALL_GATHER, "all_gather")                                                                                 \
-    X(TPCOMM_REDUCE_SCATTER, "reduce_scatter")
+    X(TPCOMM_REDUCE_SCATTER, "reduce_scatter")                                                                         \
+    X(TPCOMM_ALL_REDUCE_RMS_NORM, "all_reduce_rms_norm")                                                               \
+    X(TPCOMM_REDUCE_SCATTER_RMS_NORM, "reduce_scatter_rms_norm")                                                       \
+    X(TPCOMM_ALL_GATHER_ROWS, "all_gather_rows")
 
 /** X(public constant, name) */
 #define TPC_PATH_LIST(X)                                                                                               \
     X(TPCOMM_PATH_AUTO, "auto")                                                                                        \
     X(TPCOMM_PATH_ONESHOT, "oneshot")                                                                                  \
+    X(TPCOMM_PATH_FUSED_ONESHOT, "fused_oneshot")                                                                      \
+    X(TPCOMM_PATH_FUSED_TWOSHOT, "fused_twoshot")                                                                      \
+    X(TPCOMM_PATH_UNFUSED, "unfused")                                                                                  \
     X(TPCOMM_PATH_CPU_ONESHOT, "cpu_oneshot")                                                                          \
     X(TPCOMM_PATH_CPU_TWOSHOT, "cpu_twoshot")                                                                          \
     X(TPCOMM_PATH_LOCAL, "local")
 
 /** One more than the greatest path constant: the size of arrays indexed by path. */
 #define TPC_PATH_END 11
+
+/** The same of collectives. */
+#define TPC_COLL_END 19
 
 /** Look a name up; false if there is none such. Case matters. */
 bool tpc_dtype_parse(const char *name, tpcomm_dtype_t *dtype_p);
@@ -57,9 +66,24 @@ bool tpc_path_parse(const char *name, tpcomm_path_t *path_p);
 
 bool tpc_dtype_is_float(tpcomm_dtype_t dtype);
 
-/** Whether a collective computes (its op is looked at). */
+/** Whether a collective normalises the rows it has summed. */
+static inline bool tpc_coll_norms(tpcomm_coll_t coll) {
+    return coll == TPCOMM_ALL_REDUCE_RMS_NORM || coll == TPCOMM_REDUCE_SCATTER_RMS_NORM;
+}
+
+/** Whether a collective has rows (its hidden is looked at). */
+static inline bool tpc_coll_has_rows(tpcomm_coll_t coll) {
+    return tpc_coll_norms(coll) || coll == TPCOMM_ALL_GATHER_ROWS;
+}
+
+/** Whether a path carries calls with a norm, and them alone. */
+static inline bool tpc_path_norms(tpcomm_path_t path) {
+    return path == TPCOMM_PATH_FUSED_ONESHOT || path == TPCOMM_PATH_FUSED_TWOSHOT || path == TPCOMM_PATH_UNFUSED;
+}
+
+/** Whether a collective computes (its op is looked at; that of a norm is SUM). */
 static inline bool tpc_coll_reduces(tpcomm_coll_t coll) {
-    return coll == TPCOMM_ALL_REDUCE || coll == TPCOMM_REDUCE_SCATTER;
+    return coll == TPCOMM_ALL_REDUCE || coll == TPCOMM_REDUCE_SCATTER || tpc_coll_norms(coll);
 }
 
 /** Whether a collective has buffers (its dtype and count are looked at). */

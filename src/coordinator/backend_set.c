@@ -16,8 +16,10 @@
 /* NULL if some path carries some call in such a group, else why the first path carries no all_reduce. */
 static const char *no_use(const tpc_backend_t *backend, const tpc_agreed_t *agreed) {
     for (const tpcomm_path_t *path = backend->paths; *path != 0; path++)
-        for (tpcomm_coll_t coll = TPCOMM_ALL_REDUCE; coll <= TPCOMM_REDUCE_SCATTER; coll++) {
-            tpc_call_key_t key = {.coll = coll, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
+        for (tpcomm_coll_t coll = TPCOMM_ALL_REDUCE; coll < TPC_COLL_END; coll++) {
+            if (tpcomm_coll_name(coll)[0] == '?') continue;
+            tpc_call_key_t key = {
+                .coll = coll, .dtype = TPCOMM_F32, .op = TPCOMM_SUM, .hidden = tpc_coll_has_rows(coll) ? 8 : 0};
             if (backend->why_not(agreed, *path, &key) == NULL) return NULL;
         }
     tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};

@@ -20,3 +20,11 @@ const tpc_backend_t *const tpc_host_backend = &tpc_cpu_backend;
 bool tpc_backend_serves(const tpc_backend_t *backend, tpcomm_device_kind_t kind) {
     return backend->device_kind == kind;
 }
+
+static const tpc_norm_device_t *const norm_devices[] = {&tpc_cpu_norm, NULL};
+
+const tpc_norm_device_t *tpc_norm_device(tpcomm_device_kind_t device_kind) {
+    for (const tpc_norm_device_t *const *device = norm_devices; *device != NULL; device++)
+        if ((*device)->device_kind == device_kind) return *device;
+    return NULL;
+}

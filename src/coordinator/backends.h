@@ -13,4 +13,7 @@ bool tpc_backend_serves(const tpc_backend_t *backend, tpcomm_device_kind_t kind)
 /** The one that carries host messages, whatever device a group computes on. */
 extern const tpc_backend_t *const tpc_host_backend;
 
+/** The norm alone on a kind of device; NULL where this build has none. */
+const tpc_norm_device_t *tpc_norm_device(tpcomm_device_kind_t device_kind);
+
 #endif

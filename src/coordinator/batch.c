@@ -13,6 +13,7 @@
 typedef struct {
     tpcomm_t *comm;
     tpcomm_call_t call;
+    tpcomm_rms_norm_t norm; /* struct_size 0: none */
     tpcomm_stream_t stream;
     size_t position; /* in calling order */
 } kept_t;
@@ -23,7 +24,8 @@ static _Thread_local struct {
     size_t count, room;
 } batch;
 
-tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream, bool *taken_p) {
+tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
+                               tpcomm_stream_t stream, bool *taken_p) {
     *taken_p = batch.depth > 0;
     if (batch.depth == 0) return TPCOMM_OK;
     if (batch.count == batch.room) {
@@ -34,6 +36,7 @@ tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm
         batch.room = room;
     }
     batch.calls[batch.count] = (kept_t){.comm = comm, .call = *call, .stream = stream, .position = batch.count};
+    if (norm != NULL) batch.calls[batch.count].norm = *norm;
     batch.count++;
     atomic_fetch_add(&comm->kept, 1); /* destroy refuses */
     return TPCOMM_OK;
@@ -65,7 +68,8 @@ tpcomm_status_t tpcomm_batch_end(void) {
     char text[TPC_ERROR_BYTES];
     for (size_t i = 0; i < count; i++) { /* all of them: peers wait for the others, too */
         tpcomm_status_t status = tpc_comm_check(calls[i].comm);
-        if (status == TPCOMM_OK) status = tpc_comm_run_now(calls[i].comm, &calls[i].call, calls[i].stream);
+        const tpcomm_rms_norm_t *norm = calls[i].norm.struct_size != 0 ? &calls[i].norm : NULL;
+        if (status == TPCOMM_OK) status = tpc_comm_run_now(calls[i].comm, &calls[i].call, norm, calls[i].stream);
         atomic_fetch_sub(&calls[i].comm->kept, 1);
         if (status == TPCOMM_OK || first != TPCOMM_OK) continue;
         first = status;

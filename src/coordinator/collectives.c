@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "coordinator/abi.h"
 #include "coordinator/comm.h"
+#include "coordinator/rows.h"
 
 /* ------------------------------------------------------------------ checks */
 
@@ -18,12 +19,16 @@ static tpcomm_status_t check_names(const tpcomm_t *comm, const tpcomm_call_t *ca
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.coll is %d, which is no collective", call->coll);
     if (call->flags != 0)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.flags is %#x; no flag is defined", call->flags);
-    if (call->reserved != 0)
-        return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.reserved is %d; it must be 0", call->reserved);
+    if (call->hidden != 0 && !tpc_coll_has_rows(call->coll))
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.hidden is %d, but %s has no rows; it must be 0", call->hidden,
+                         tpcomm_coll_name(call->coll));
     if (!tpc_coll_moves_data(call->coll)) return TPCOMM_OK;
     size_t element = tpcomm_dtype_size(call->dtype);
     if (element == 0) return tpc_error(TPCOMM_ERR_INVALID_ARG, "dtype is %d, which is none", call->dtype);
-    if (tpc_coll_reduces(call->coll) && tpcomm_op_name(call->op)[0] == '?')
+    if (tpc_coll_has_rows(call->coll)) {
+        tpcomm_status_t status = tpc_rows_check(call);
+        if (status != TPCOMM_OK) return status;
+    } else if (tpc_coll_reduces(call->coll) && tpcomm_op_name(call->op)[0] == '?')
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "op is %d, which is none", call->op);
     if (call->count > (uint64_t)PTRDIFF_MAX / element / (uint64_t)comm->size)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "count %llu of %s is more than memory can hold",
@@ -45,6 +50,11 @@ static extent_t extent_of(const tpcomm_t *comm, const tpcomm_call_t *call) {
     uint64_t all = bytes * (uint64_t)comm->size, mine = bytes * (uint64_t)comm->rank;
     if (call->coll == TPCOMM_ALL_GATHER) return (extent_t){bytes, all, mine};
     if (call->coll == TPCOMM_REDUCE_SCATTER) return (extent_t){all, bytes, mine};
+    if (call->coll == TPCOMM_ALL_GATHER_ROWS && call->count > 0) {
+        uint64_t row = (uint64_t)call->hidden * tpcomm_dtype_size(call->dtype);
+        tpc_row_range_t range = tpc_row_range(call->count / (uint64_t)call->hidden, comm->size, comm->rank);
+        return (extent_t){range.count * row, bytes, range.first * row};
+    }
     return (extent_t){bytes, bytes, 0};
 }
 
@@ -52,8 +62,8 @@ static tpcomm_status_t check_buffers(const tpcomm_t *comm, const tpcomm_call_t *
     const char *why_not = tpc_backend_set_check_stream(&comm->backends, stream);
     if (why_not != NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "stream is %p: %s", (void *)stream, why_not);
     extent_t extent = extent_of(comm, call);
-    if (extent.in == 0) return TPCOMM_OK;
-    bool reads = call->coll != TPCOMM_BROADCAST || call->root == comm->rank;
+    if (extent.in == 0 && extent.out == 0) return TPCOMM_OK;
+    bool reads = extent.in > 0 && (call->coll != TPCOMM_BROADCAST || call->root == comm->rank);
     if ((reads && call->in == NULL) || call->out == NULL)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "%s is NULL, but count is %llu", call->out == NULL ? "out" : "in",
                          (unsigned long long)call->count);
@@ -61,7 +71,8 @@ static tpcomm_status_t check_buffers(const tpcomm_t *comm, const tpcomm_call_t *
     if (extent.in > UINTPTR_MAX - in || extent.out > UINTPTR_MAX - out)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "count %llu goes past the end of memory",
                          (unsigned long long)call->count);
-    bool in_place = call->coll == TPCOMM_ALL_GATHER ? in == out + extent.offset : in + extent.offset == out;
+    bool gathers = call->coll == TPCOMM_ALL_GATHER || call->coll == TPCOMM_ALL_GATHER_ROWS;
+    bool in_place = gathers ? in == out + extent.offset : in + extent.offset == out;
     if (reads && !in_place && in < out + extent.out && out < in + extent.in)
         return tpc_error(
             TPCOMM_ERR_INVALID_ARG, "in [%p, +%llu) and out [%p, +%llu) overlap; they must be apart, or in place%s",
@@ -70,12 +81,21 @@ static tpcomm_status_t check_buffers(const tpcomm_t *comm, const tpcomm_call_t *
     return TPCOMM_OK;
 }
 
-static tpc_call_key_t key_of(const tpcomm_t *comm, const tpcomm_call_t *call) {
+static tpc_call_key_t key_of(const tpcomm_t *comm, const tpcomm_call_t *call, const tpc_rows_t *rows) {
     extent_t extent = extent_of(comm, call);
+    tpcomm_op_t op = tpc_coll_norms(call->coll) ? TPCOMM_SUM : call->op;
     return (tpc_call_key_t){.coll = call->coll,
                             .dtype = tpc_coll_moves_data(call->coll) ? call->dtype : 0,
-                            .op = tpc_coll_reduces(call->coll) ? call->op : 0,
-                            .bytes = extent.in > extent.out ? extent.in : extent.out};
+                            .op = tpc_coll_reduces(call->coll) ? op : 0,
+                            .bytes = extent.in > extent.out ? extent.in : extent.out,
+                            .hidden = call->hidden,
+                            .obstacles = rows->form & (TPC_ROWS_STRIDED | TPC_ROWS_NO_ROOM | TPC_ROWS_UNEQUAL)};
+}
+
+/* The ranks' parts of a reduce_scatter on rows are not all equally long. */
+static bool is_unequal(const tpcomm_t *comm, const tpcomm_call_t *call) {
+    return call->coll == TPCOMM_REDUCE_SCATTER_RMS_NORM &&
+           call->count / (uint64_t)call->hidden % (uint64_t)comm->size != 0;
 }
 
 /* ------------------------------------------------------------------ running */
@@ -107,9 +127,12 @@ tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flig
     return tpc_comm_failed(comm);
 }
 
-static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const tpc_cuda_call_t *where) {
+static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
+                              const tpc_cuda_call_t *where) {
     tpc_choice_t choice;
-    tpc_call_key_t key = key_of(comm, call);
+    tpc_rows_t rows = {.hidden = call->hidden};
+    if (norm != NULL) rows = tpc_rows_of(norm, call->coll, is_unequal(comm, call));
+    tpc_call_key_t key = key_of(comm, call, &rows);
     key.capturing = where->capturing;
     tpcomm_status_t status = tpc_dispatch_choose(comm->dispatch, &key, call->path, &choice);
     if (status != TPCOMM_OK) return status;
@@ -119,14 +142,19 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
 
     tpc_outcome_t outcome;
     tpc_flight_record_t *record = tpc_flight_begin(&comm->device.flight, call, choice.path, tpc_clock_ns());
+    record->rows = rows;
     extent_t extent = extent_of(comm, call);
     tpc_request_t request = {.call = call,
+                             .norm = norm,
                              .path = choice.path,
                              .bytes = extent.in < extent.out ? extent.in : extent.out,
                              .record = record,
                              .stream = where->stream,
                              .capturing = where->capturing};
-    status = choice.backend->run(comm->backends.state[choice.backend_index], &request, &outcome);
+    if (choice.backend != NULL)
+        status = choice.backend->run(comm->backends.state[choice.backend_index], &request, &outcome);
+    else
+        status = tpc_comm_run_unfused(comm, &request, &outcome);
     if (status != TPCOMM_OK) status = tpc_comm_break(comm, "", record, status);
     record->end_ns = tpc_clock_ns();
     record->status = status;
@@ -134,32 +162,42 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     return status;
 }
 
-tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
+tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
+                             tpcomm_stream_t stream) {
     tpc_cuda_call_t where = {.stream = stream};
-    if (comm->order == NULL) return run_on(comm, call, &where);
+    if (comm->order == NULL) return run_on(comm, call, norm, &where);
     tpcomm_status_t status = tpc_cuda_order_enter(comm->order, stream, &where);
     if (status != TPCOMM_OK) return status;
-    status = run_on(comm, call, &where);
+    status = run_on(comm, call, norm, &where);
     tpc_cuda_order_leave(&where);
     return status;
 }
 
-tpcomm_status_t tpc_comm_run_now(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
+tpcomm_status_t tpc_comm_run_now(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
+                                 tpcomm_stream_t stream) {
     tpcomm_status_t status = tpc_comm_enter(comm, &comm->device);
     if (status != TPCOMM_OK) return status;
-    status = tpc_comm_run(comm, call, stream);
+    status = tpc_comm_run(comm, call, norm, stream);
     tpc_comm_leave(&comm->device);
     return status;
 }
 
-static tpcomm_status_t run_checked(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
+tpcomm_status_t tpc_comm_submit(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
+                                tpcomm_stream_t stream) {
     bool taken = false;
+    tpcomm_status_t status = tpc_batch_take(comm, call, norm, stream, &taken);
+    if (status != TPCOMM_OK || taken) return status;
+    return tpc_comm_run_now(comm, call, norm, stream);
+}
+
+static tpcomm_status_t run_checked(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
     tpcomm_status_t status = tpc_comm_check(comm);
     if (status == TPCOMM_OK) status = check_names(comm, call);
+    if (status == TPCOMM_OK && tpc_coll_norms(call->coll))
+        status = tpc_error(TPCOMM_ERR_INVALID_ARG, "call.coll is %s, which takes more: call tpcomm_%s",
+                           tpcomm_coll_name(call->coll), tpcomm_coll_name(call->coll));
     if (status == TPCOMM_OK) status = check_buffers(comm, call, stream);
-    if (status == TPCOMM_OK) status = tpc_batch_take(comm, call, stream, &taken);
-    if (status != TPCOMM_OK || taken) return status;
-    return tpc_comm_run_now(comm, call, stream);
+    return status != TPCOMM_OK ? status : tpc_comm_submit(comm, call, NULL, stream);
 }
 
 tpcomm_status_t tpcomm_call(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
@@ -226,7 +264,8 @@ static tpcomm_status_t explain(const tpcomm_t *comm, const tpcomm_call_t *call, 
     if (status == TPCOMM_OK) status = check_names(comm, &known);
     if (status != TPCOMM_OK) return status;
     *known_p = known;
-    tpc_call_key_t key = key_of(comm, &known);
+    tpc_rows_t rows = {.form = is_unequal(comm, &known) ? TPC_ROWS_UNEQUAL : 0};
+    tpc_call_key_t key = key_of(comm, &known, &rows);
     return tpc_dispatch_explain(comm->dispatch, &key, known.path, decision_p);
 }
 
@@ -247,11 +286,14 @@ tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *c
     size_t used = 0;
     used = tpc_text_append(text, bytes, used, "%s", tpcomm_coll_name(known.coll));
     if (tpc_coll_moves_data(known.coll)) {
-        tpc_call_key_t key = key_of(comm, &known);
+        tpc_rows_t rows = {0};
+        tpc_call_key_t key = key_of(comm, &known, &rows);
         used = tpc_text_append(text, bytes, used, " of %llu %s (%llu bytes)", (unsigned long long)known.count,
                                tpcomm_dtype_name(known.dtype), (unsigned long long)key.bytes);
     }
-    if (tpc_coll_reduces(known.coll)) used = tpc_text_append(text, bytes, used, ", %s", tpcomm_op_name(known.op));
+    if (known.hidden != 0) used = tpc_text_append(text, bytes, used, ", rows of %d", known.hidden);
+    if (tpc_coll_reduces(known.coll) && !tpc_coll_norms(known.coll))
+        used = tpc_text_append(text, bytes, used, ", %s", tpcomm_op_name(known.op));
     used = tpc_text_append(text, bytes, used, ", %d ranks: %s\n  because: %s\n", comm->size,
                            tpcomm_path_name(decision.path), decision.reason);
     if (decision.bytes_max == UINT64_MAX)

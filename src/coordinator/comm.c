@@ -130,6 +130,9 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
     /* A group of one takes its copy whatever is forced. */
     if (settings->forced_path == 0 || comm->size == 1) return TPCOMM_OK;
     tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
+    if (tpc_path_norms(settings->forced_path))
+        key = (tpc_call_key_t){.coll = TPCOMM_ALL_REDUCE_RMS_NORM, .dtype = TPCOMM_F32, .op = TPCOMM_SUM, .hidden = 8};
+    if (settings->forced_path == TPCOMM_PATH_UNFUSED) return TPCOMM_OK;
     const char *why_not = tpc_backend_set_why_not(&comm->backends, &comm->agreed, settings->forced_path, &key);
     if (why_not == NULL) return TPCOMM_OK;
     return tpc_error(TPCOMM_ERR_CONFIG,

@@ -76,8 +76,10 @@ tpcomm_status_t tpc_comm_failed(const tpcomm_t *comm);
 /** Checks that every function which talks to peers begins with: not NULL, not a forked child, not failed. */
 tpcomm_status_t tpc_comm_check(const tpcomm_t *comm);
 
-/** Run a call whose arguments are checked; comm->device.busy is held. */
-tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream);
+/** Run a call whose arguments are checked; comm->device.busy is held. norm: of a call with one, every default filled
+ * in; else NULL. */
+tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
+                             tpcomm_stream_t stream);
 
 /** A call that has begun did not end well: the group is broken, on every rank. Returns the status in force. */
 tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flight_record_t *record,
@@ -95,9 +97,18 @@ tpcomm_status_t tpc_comm_exchange(tpcomm_t *comm, const char *step, tpcomm_statu
                                   size_t bytes, void *all);
 
 /** Whether this thread has a batch open; if so, the call is kept for its end. Fails: NO_MEMORY. */
-tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream, bool *taken_p);
+tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
+                               tpcomm_stream_t stream, bool *taken_p);
 
 /** Run a call whose arguments are checked: enter, tpc_comm_run, leave. */
-tpcomm_status_t tpc_comm_run_now(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream);
+tpcomm_status_t tpc_comm_run_now(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
+                                 tpcomm_stream_t stream);
+
+/** What is between a call's checks and its run: take it into the batch, or run it now. */
+tpcomm_status_t tpc_comm_submit(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
+                                tpcomm_stream_t stream);
+
+/** The two steps of a call with a norm that no backend fuses, as one call. */
+tpcomm_status_t tpc_comm_run_unfused(tpcomm_t *comm, const tpc_request_t *request, tpc_outcome_t *outcome_p);
 
 #endif

@@ -8,31 +8,18 @@
 #include "coordinator/abi.h"
 #include "coordinator/comm.h"
 
-/* The paths of the group's backends, in order of preference; 0: no more. */
-static tpcomm_path_t path_at(const tpcomm_t *comm, int32_t index) {
-    for (int32_t i = 0; i < comm->backends.count; i++)
-        for (const tpcomm_path_t *path = comm->backends.list[i]->paths; *path != 0; path++)
-            if (index-- == 0) return *path;
-    return 0;
-}
-
-/* Of an all_reduce of f32. */
-static const char *why_not(const tpcomm_t *comm, tpcomm_path_t path) {
-    tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
-    return tpc_backend_set_why_not(&comm->backends, &comm->agreed, path, &key);
-}
-
-/* "a, b; not c (why)". */
+/* "a, b; not c (why)", for an all_reduce of f32, alone or with a norm. */
 static void describe_paths(const tpcomm_t *comm, char *text, size_t bytes) {
     size_t used = 0;
     for (int cannot = 0; cannot < 2; cannot++) {
-        const char *lead = cannot ? "; not " : "";
-        for (int32_t i = 0; path_at(comm, i) != 0; i++) {
-            const char *why = why_not(comm, path_at(comm, i));
-            if ((why != NULL) != (cannot != 0)) continue;
-            used = tpc_text_append(text, bytes, used, "%s%s", lead, tpcomm_path_name(path_at(comm, i)));
-            if (why != NULL) used = tpc_text_append(text, bytes, used, " (%s)", why);
-            lead = ", ";
+        bool first = true;
+        for (tpcomm_path_t path = 1; path < TPC_PATH_END; path++) {
+            const char *why = tpc_dispatch_why_not(comm->dispatch, path);
+            if ((why != NULL && why[0] == '\0') || (why != NULL) != (cannot != 0)) continue;
+            const char *lead = !first ? ", " : cannot ? "; not " : "";
+            used = tpc_text_append(text, bytes, used, "%s%s%s%s%s", lead, tpcomm_path_name(path), why ? " (" : "",
+                                   why ? why : "", why ? ")" : "");
+            first = false;
         }
     }
 }
@@ -73,9 +60,8 @@ tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank
 tpcomm_status_t tpcomm_stats(const tpcomm_t *comm, int32_t index, tpcomm_stats_t *stats) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
     int32_t count = 0;
-    for (int32_t i = 0; path_at(comm, i) != 0; i++) {
-        tpcomm_path_t path = path_at(comm, i);
-        if (why_not(comm, path) != NULL || count++ != index) continue;
+    for (tpcomm_path_t path = 1; path < TPC_PATH_END; path++) {
+        if (tpc_dispatch_why_not(comm->dispatch, path) != NULL || count++ != index) continue;
         const tpc_counters_t *counters = &comm->counters[path];
         tpcomm_stats_t known = {.path = path,
                                 .calls = atomic_load_explicit(&counters->calls, memory_order_relaxed),

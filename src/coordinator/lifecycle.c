@@ -52,7 +52,7 @@ tpcomm_status_t tpcomm_finalize(tpcomm_t *comm) {
     /* On a GPU there is no stream to say it on, and what is enqueued is awaited by destroy. */
     tpcomm_call_t barrier = {.struct_size = sizeof barrier, .coll = TPCOMM_BARRIER};
     bool on_host = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA;
-    status = on_host ? tpcomm_host_barrier(comm, 0) : tpc_comm_run(comm, &barrier, NULL);
+    status = on_host ? tpcomm_host_barrier(comm, 0) : tpc_comm_run(comm, &barrier, NULL, NULL);
     if (status == TPCOMM_OK) {
         atomic_store(&comm->failure.slots[comm->rank].left, 1);
         atomic_store(&comm->finalized, 1);

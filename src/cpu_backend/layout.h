@@ -19,11 +19,12 @@
 /** What a rank announces with each round; fills a cache line, right before the data it announces. */
 typedef struct {
     tpc_signal_t posted; /**< the round's epoch */
-    int32_t coll, dtype, op, path, root, reserved32;
+    int16_t coll, dtype, op, path;
+    int32_t root, reserved;
+    tpc_rows_t rows;
     uint64_t count;
     _Atomic uint64_t seq;
     _Atomic uint64_t arrived_ns; /**< when the rank entered the call */
-    uint64_t reserved;
 } tpc_cpu_announcement_t;
 
 /** Says that a rank's share of a two-shot round is reduced; a cache line, right before that share. */

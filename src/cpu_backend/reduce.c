@@ -57,7 +57,7 @@ static tpc_reduce_isa_t isa_best(void) {
     return (tpc_reduce_isa_t)(best - 1);
 }
 
-static tpc_reduce_isa_t isa_now(void) {
+tpc_reduce_isa_t tpc_reduce_isa_now(void) {
     uint64_t forced = tpc_hook_value("reduce_isa", TPC_REDUCE_ISA_COUNT);
     if (forced < TPC_REDUCE_ISA_COUNT && tpc_reduce_isa_usable((tpc_reduce_isa_t)forced))
         return (tpc_reduce_isa_t)forced;
@@ -79,12 +79,12 @@ tpc_reduce_fn_t tpc_reduce_find_isa(tpc_reduce_isa_t isa, tpcomm_dtype_t dtype, 
 }
 
 tpc_reduce_fn_t tpc_reduce_find(tpcomm_dtype_t dtype, tpcomm_op_t op) {
-    return tpc_reduce_find_isa(isa_now(), dtype, op);
+    return tpc_reduce_find_isa(tpc_reduce_isa_now(), dtype, op);
 }
 
 const char *tpc_reduce_isa(void) {
     static const char *const names[TPC_REDUCE_ISA_COUNT] = {"generic", "avx2", "avx512"};
-    return names[isa_now()];
+    return names[tpc_reduce_isa_now()];
 }
 
 #if defined(__SSE2__)

@@ -35,6 +35,9 @@ const char *tpc_reduce_isa(void);
  */
 typedef enum { TPC_REDUCE_GENERIC, TPC_REDUCE_AVX2, TPC_REDUCE_AVX512, TPC_REDUCE_ISA_COUNT } tpc_reduce_isa_t;
 
+/** The one that tpc_reduce_find() uses now. */
+tpc_reduce_isa_t tpc_reduce_isa_now(void);
+
 /** Whether this build has kernels for isa, and the processor and the operating system run them. */
 bool tpc_reduce_isa_usable(tpc_reduce_isa_t isa);
 

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 
-#define COLL_END  (TPCOMM_REDUCE_SCATTER + 1)
 #define DTYPE_END (TPCOMM_F8_E5M2 + 1)
 
 /* Messages from the end of the range before to bytes_max, both included, take this path by this row. */
@@ -28,7 +27,7 @@ struct tpc_dispatch {
     const char *const *unmade;
     tpc_choice_t of_path[TPC_PATH_END]; /* backend NULL: no such path in this group */
     tpc_table_t *table;
-    ranges_t ranges[COLL_END][DTYPE_END][2]; /* a barrier has dtype 0 alone; the last index: capturing */
+    ranges_t ranges[TPC_COLL_END][DTYPE_END][2]; /* a barrier has dtype 0 alone; the last index: capturing */
 };
 
 static const tpc_backend_t *backend_of(const tpc_dispatch_t *dispatch, tpcomm_path_t path) {
@@ -37,13 +36,44 @@ static const tpc_backend_t *backend_of(const tpc_dispatch_t *dispatch, tpcomm_pa
 
 /* Whether such a call can be made at all; otherwise it has no ranges. */
 static bool key_exists(const tpc_call_key_t *key) {
-    if (key->coll <= 0 || key->coll >= COLL_END) return false;
+    if (key->coll <= 0 || tpcomm_coll_name(key->coll)[0] == '?') return false;
     if (!tpc_coll_moves_data(key->coll)) return true;
+    if (tpc_coll_norms(key->coll) &&
+        (key->op != TPCOMM_SUM || (key->dtype != TPCOMM_F32 && key->dtype != TPCOMM_F16 && key->dtype != TPCOMM_BF16)))
+        return false;
     if (tpc_coll_reduces(key->coll)) return tpc_reduction_defined(key->dtype, key->op);
     return key->dtype > 0 && key->dtype < DTYPE_END;
 }
 
+static const range_t *find_range(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key);
+
+/* The one path that no backend has: a reduction by whatever path is chosen for it, then the norm. */
+static const char *why_not_unfused(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
+    if (!tpc_coll_norms(key->coll)) return "only calls with a norm are composed of two steps";
+    if (dispatch->agreed.size == 1) return "a group of one rank has nothing to reduce";
+    if (key->obstacles & TPC_ROWS_NO_ROOM) return "neither out nor sum is given, so the sum has no room";
+    if (key->obstacles & TPC_ROWS_STRIDED) return "rows of in, or of the room for the sum, are not packed";
+    if (key->obstacles & TPC_ROWS_UNEQUAL) return "the tokens do not divide by the ranks";
+    tpc_call_key_t reduction = {.coll =
+                                    key->coll == TPCOMM_ALL_REDUCE_RMS_NORM ? TPCOMM_ALL_REDUCE : TPCOMM_REDUCE_SCATTER,
+                                .dtype = key->dtype,
+                                .op = TPCOMM_SUM,
+                                .bytes = key->bytes,
+                                .capturing = key->capturing};
+    return find_range(dispatch, &reduction) != NULL ? NULL : "no path carries the reduction in it";
+}
+
+static bool has_path(const tpc_dispatch_t *dispatch, tpcomm_path_t path) {
+    return path == TPCOMM_PATH_UNFUSED || backend_of(dispatch, path) != NULL;
+}
+
+/* Whether a path is of the kind that such calls take; the others are not worth a word. */
+static bool is_of_kind(tpcomm_path_t path, tpcomm_coll_t coll) {
+    return path == TPCOMM_PATH_LOCAL || tpc_path_norms(path) == tpc_coll_norms(coll);
+}
+
 static const char *hard_limit(const tpc_dispatch_t *dispatch, tpcomm_path_t path, const tpc_call_key_t *key) {
+    if (path == TPCOMM_PATH_UNFUSED) return why_not_unfused(dispatch, key);
     const tpc_backend_t *backend = backend_of(dispatch, path);
     if (backend == NULL) return "this library or group has no such path";
     const char *unmade = dispatch->unmade != NULL ? dispatch->unmade[dispatch->of_path[path].backend_index] : NULL;
@@ -93,7 +123,7 @@ static tpcomm_path_t default_path(const tpc_dispatch_t *dispatch, const tpc_call
     for (const tpc_backend_t *const *backend = dispatch->backends; *backend != NULL; backend++)
         for (const tpcomm_path_t *path = (*backend)->paths; *path != 0; path++)
             if (hard_limit(dispatch, *path, key) == NULL) return *path;
-    return 0;
+    return hard_limit(dispatch, TPCOMM_PATH_UNFUSED, key) == NULL ? TPCOMM_PATH_UNFUSED : 0;
 }
 
 /* Every place where the answer can change, in order; returns their number. */
@@ -144,13 +174,16 @@ tpcomm_status_t tpc_dispatch_new(const tpc_agreed_t *agreed, const tpc_table_t *
         for (const tpcomm_path_t *path = backends[i]->paths; *path != 0; path++)
             dispatch->of_path[*path] = (tpc_choice_t){.path = *path, .backend = backends[i], .backend_index = i};
 
+    dispatch->of_path[TPCOMM_PATH_UNFUSED] = (tpc_choice_t){.path = TPCOMM_PATH_UNFUSED, .backend_index = -1};
+
     size_t start_count = collect_starts(dispatch->table, starts);
-    for (tpcomm_coll_t coll = 1; coll < COLL_END && status == TPCOMM_OK; coll++)
+    for (tpcomm_coll_t coll = 1; coll < TPC_COLL_END && status == TPCOMM_OK; coll++)
         for (tpcomm_dtype_t dtype = 0; dtype < DTYPE_END && status == TPCOMM_OK; dtype++)
             for (int capturing = 0; capturing < 2 && status == TPCOMM_OK; capturing++) {
                 tpc_call_key_t key = {.coll = coll, .dtype = dtype, .capturing = capturing != 0};
                 if (tpc_coll_reduces(coll))
-                    key.op = TPCOMM_SUM; /* what can be summed at all; find_range looks at the op */
+                    key.op = TPCOMM_SUM;                     /* what can be summed at all; find_range looks at the op */
+                if (tpc_coll_has_rows(coll)) key.hidden = 8; /* rows of any length; settle looks at this one's */
                 if (!key_exists(&key) || (!tpc_coll_moves_data(coll) && dtype != 0)) continue;
                 status = build_ranges(dispatch, key, starts, start_count, &dispatch->ranges[coll][dtype][capturing]);
             }
@@ -166,7 +199,7 @@ out:
 
 void tpc_dispatch_free(tpc_dispatch_t *dispatch) {
     if (dispatch == NULL) return;
-    for (int coll = 0; coll < COLL_END; coll++)
+    for (int coll = 0; coll < TPC_COLL_END; coll++)
         for (int dtype = 0; dtype < DTYPE_END; dtype++)
             for (int capturing = 0; capturing < 2; capturing++) free(dispatch->ranges[coll][dtype][capturing].ranges);
     free(dispatch->table);
@@ -188,6 +221,13 @@ static const range_t *find_range(const tpc_dispatch_t *dispatch, const tpc_call_
     return NULL;
 }
 
+/* The path of a range, if it carries this very call: ranges know bytes alone, and a call on rows may be one of few that
+ * their path cannot carry. Then the first path that can; 0: none. */
+static tpcomm_path_t settle(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, const range_t *range) {
+    if (!tpc_coll_norms(key->coll) || hard_limit(dispatch, range->path, key) == NULL) return range->path;
+    return default_path(dispatch, key);
+}
+
 /* No path: say of each why not. */
 static tpcomm_status_t refuse(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
     if (tpc_coll_reduces(key->coll) && !tpc_reduction_defined(key->dtype, key->op))
@@ -196,7 +236,7 @@ static tpcomm_status_t refuse(const tpc_dispatch_t *dispatch, const tpc_call_key
     char text[512];
     int used = 0;
     for (tpcomm_path_t path = 1; path < TPC_PATH_END && used < (int)sizeof text; path++) {
-        if (backend_of(dispatch, path) == NULL) continue;
+        if (!has_path(dispatch, path) || !is_of_kind(path, key->coll)) continue;
         const char *why = hard_limit(dispatch, path, key);
         used += snprintf(text + used, sizeof text - (size_t)used, "%s%s: %s", used > 0 ? "; " : "",
                          tpcomm_path_name(path), why != NULL ? why : "not chosen");
@@ -205,11 +245,13 @@ static tpcomm_status_t refuse(const tpc_dispatch_t *dispatch, const tpc_call_key
                      (unsigned long long)key->bytes, used > 0 ? text : "this group has none");
 }
 
-/* The path that is asked for by name, of the call or of the settings; 0: none. A forced path speaks of all_reduce
- * alone. */
+/* The path that is asked for by name, of the call or of the settings; 0: none. A forced path of the settings speaks of
+ * all_reduce alone, one that is fused or unfused of all_reduce_rms_norm alone. */
 static tpcomm_path_t asked_for(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t forced) {
     if (forced != 0) return forced;
-    return key->coll == TPCOMM_ALL_REDUCE && dispatch->agreed.size > 1 ? dispatch->agreed.forced_path : 0;
+    bool speaks =
+        key->coll == (tpc_path_norms(dispatch->agreed.forced_path) ? TPCOMM_ALL_REDUCE_RMS_NORM : TPCOMM_ALL_REDUCE);
+    return speaks && dispatch->agreed.size > 1 ? dispatch->agreed.forced_path : 0;
 }
 
 static tpcomm_status_t check_asked(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t path) {
@@ -231,10 +273,18 @@ tpcomm_status_t tpc_dispatch_choose(const tpc_dispatch_t *dispatch, const tpc_ca
     } else {
         const range_t *range = find_range(dispatch, key);
         if (range == NULL) return refuse(dispatch, key);
-        path = range->path;
+        path = settle(dispatch, key, range);
+        if (path == 0) return refuse(dispatch, key);
     }
     *choice_p = dispatch->of_path[path];
     return TPCOMM_OK;
+}
+
+const char *tpc_dispatch_why_not(const tpc_dispatch_t *dispatch, tpcomm_path_t path) {
+    if (!has_path(dispatch, path)) return "";
+    tpc_call_key_t plain = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
+    tpc_call_key_t norm = {.coll = TPCOMM_ALL_REDUCE_RMS_NORM, .dtype = TPCOMM_F32, .op = TPCOMM_SUM, .hidden = 8};
+    return hard_limit(dispatch, path, tpc_path_norms(path) ? &norm : &plain);
 }
 
 /* ------------------------------------------------------------------ explain */
@@ -279,15 +329,21 @@ tpcomm_status_t tpc_dispatch_explain(const tpc_dispatch_t *dispatch, const tpc_c
     } else {
         const range_t *range = find_range(dispatch, key);
         if (range == NULL) return refuse(dispatch, key);
-        decision.path = range->path;
+        decision.path = settle(dispatch, key, range);
+        if (decision.path == 0) return refuse(dispatch, key);
         decision.bytes_max = range->bytes_max;
         const ranges_t *ranges = ranges_of(dispatch, key);
         if (range > ranges->ranges) decision.bytes_min = range[-1].bytes_max + 1;
-        explain_row(dispatch, range, &decision);
-        decision.expected_ns = expected_ns(range->row, key->bytes);
+        if (decision.path == range->path) {
+            explain_row(dispatch, range, &decision);
+            decision.expected_ns = expected_ns(range->row, key->bytes);
+        } else {
+            snprintf(decision.reason, sizeof decision.reason, "%s gets these sizes, but: %s",
+                     tpcomm_path_name(range->path), hard_limit(dispatch, range->path, key));
+        }
     }
     for (tpcomm_path_t path = 1; path < TPC_PATH_END; path++) {
-        if (path == decision.path || backend_of(dispatch, path) == NULL) continue;
+        if (path == decision.path || !has_path(dispatch, path) || !is_of_kind(path, key->coll)) continue;
         if (decision.rejected_count >= (int32_t)(sizeof decision.rejected / sizeof *decision.rejected)) break;
         tpcomm_rejected_t *rejected = &decision.rejected[decision.rejected_count++];
         const char *why = hard_limit(dispatch, path, key);

@@ -53,7 +53,7 @@ typedef struct tpc_dispatch tpc_dispatch_t;
 /** What was chosen. */
 typedef struct {
     tpcomm_path_t path;
-    const tpc_backend_t *backend;
+    const tpc_backend_t *backend; /**< NULL for unfused, which is composed by the coordinator */
     int32_t backend_index;
 } tpc_choice_t;
 
@@ -73,6 +73,10 @@ void tpc_dispatch_free(tpc_dispatch_t *dispatch);
  */
 tpcomm_status_t tpc_dispatch_choose(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t forced,
                                     tpc_choice_t *choice_p);
+
+/** NULL if an all_reduce, alone or with a norm, can take this path in this group; else why not (static text), "" where
+ * there is no such path at all. */
+const char *tpc_dispatch_why_not(const tpc_dispatch_t *dispatch, tpcomm_path_t path);
 
 /** The same choice, with its reason, the rejected paths and the range for which it holds. */
 tpcomm_status_t tpc_dispatch_explain(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t forced,

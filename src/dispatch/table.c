@@ -33,6 +33,19 @@
       100000)                                                                                                          \
     X(TPCOMM_REDUCE_SCATTER, TPC_TOPOLOGY_CPU, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED,     \
       500, 200000)                                                                                                     \
+    X(TPCOMM_ALL_REDUCE_RMS_NORM, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1,  \
+      0)                                                                                                               \
+    X(TPCOMM_ALL_REDUCE_RMS_NORM, TPC_TOPOLOGY_CPU, 2, 0, 65536, TPCOMM_PATH_FUSED_ONESHOT, TPCOMM_SOURCE_ESTIMATED,   \
+      -1, 0)                                                                                                           \
+    X(TPCOMM_ALL_REDUCE_RMS_NORM, TPC_TOPOLOGY_CPU, 2, 65537, UINT64_MAX, TPCOMM_PATH_UNFUSED,                         \
+      TPCOMM_SOURCE_ESTIMATED, -1, 0)                                                                                  \
+    X(TPCOMM_REDUCE_SCATTER_RMS_NORM, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED,  \
+      -1, 0)                                                                                                           \
+    X(TPCOMM_REDUCE_SCATTER_RMS_NORM, TPC_TOPOLOGY_CPU, 2, 0, UINT64_MAX, TPCOMM_PATH_FUSED_ONESHOT,                   \
+      TPCOMM_SOURCE_ESTIMATED, -1, 0)                                                                                  \
+    X(TPCOMM_ALL_GATHER_ROWS, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)   \
+    X(TPCOMM_ALL_GATHER_ROWS, TPC_TOPOLOGY_CPU, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED,    \
+      -1, 0)                                                                                                           \
     X(TPCOMM_BARRIER, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 0)            \
     X(TPCOMM_BARRIER, TPC_TOPOLOGY_CPU, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 0)    \
     X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_SAME_GPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)   \
@@ -131,9 +144,13 @@ static tpcomm_status_t read_row(tpc_json_value_t row, tpc_row_t *row_p) {
     if (status != TPCOMM_OK) return status;
     tpc_row_t read = {.bytes_max = UINT64_MAX, .source = TPCOMM_SOURCE_ESTIMATED};
     tpc_topology_t topology = TPC_TOPOLOGY_CPU;
-    READ_NAME(row, "coll", tpc_coll_parse, &read.coll, "all_reduce, broadcast, all_gather, reduce_scatter, barrier");
+    READ_NAME(
+        row, "coll", tpc_coll_parse, &read.coll,
+        "all_reduce, broadcast, all_gather, reduce_scatter, barrier, all_reduce_rms_norm, reduce_scatter_rms_norm, "
+        "all_gather_rows");
     READ_NAME(row, "topology", tpc_topology_parse, &topology, "cpu, same_gpu, mixed, multi_host");
-    READ_NAME(row, "path", tpc_path_parse, &read.path, "oneshot, cpu_oneshot, cpu_twoshot, local");
+    READ_NAME(row, "path", tpc_path_parse, &read.path,
+              "oneshot, fused_oneshot, fused_twoshot, unfused, cpu_oneshot, cpu_twoshot, local");
     if (read.path == TPCOMM_PATH_AUTO) return tpc_json_fail(tpc_json_get(row, "path"), "a row must name a path");
     if (present(row, "dtype")) READ_NAME(row, "dtype", parse_dtype_or_any, &read.dtype, "any and the dtypes' names");
     if (present(row, "source")) READ_NAME(row, "source", parse_source, &read.source, "measured, estimated");

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "tpcomm.h"
+#include "base/rows.h"
 
 #define TPC_FLIGHT_RECORDS 256u /* a power of two */
 
@@ -21,6 +21,7 @@ typedef struct {
     tpcomm_path_t path;
     tpcomm_status_t status;
     int32_t root;
+    tpc_rows_t rows; /**< of a call on rows */
 } tpc_flight_record_t;
 
 typedef struct {
@@ -42,6 +43,7 @@ static inline tpc_flight_record_t *tpc_flight_begin(tpc_flight_t *flight, const 
                                     .dtype = call->dtype,
                                     .op = call->op,
                                     .root = call->root,
+                                    .rows = {.hidden = call->hidden},
                                     .path = path};
     return record;
 }

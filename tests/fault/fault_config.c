@@ -68,7 +68,7 @@ static const setup_t setups[] = {
      {NULL, "TPCOMM_TEST_HOOKS"},
      {NULL, "set@paths:1280"},
      TPCOMM_ERR_CONFIG_MISMATCH,
-     {"paths", "cpu_oneshot cpu_twoshot local", "cpu_oneshot local"}},
+     {"paths", "cpu_oneshot cpu_twoshot fused_oneshot local", "cpu_oneshot local"}},
     {"another table",
      {NULL, "TPCOMM_TEST_HOOKS"},
      {NULL, "set@table_hash:1"},

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check that the examples build against an installed tpcomm by the very lines of README, and print what they say: hello and mesh as processes,
-two_ranks as threads, hello.py with the installed library."""
+two_ranks as threads, fused with a norm, hello.py with the installed library."""
 import argparse
 import os
 import re
@@ -15,6 +15,7 @@ EXPECTED = {
     "two_ranks.c": (0, ["rank 0 of 2: 3 6 9", "rank 1 of 2: 3 6 9"]),
     "hello.c": (3, [SUM.format(rank, 3, 6) for rank in range(3)]),
     "hello.py": (2, [SUM.format(rank, 2, 3) for rank in range(2)]),
+    "fused.c": (2, [f"rank {rank} of 2: residual 3 -3, out 0.5 -0.5" for rank in range(2)]),
     "mesh.c": (4, ["tp: {0,1} {2,3}", "cp: {0} {1} {2} {3}", "pp: {0} {1} {2} {3}", "dp: {0,2} {1,3}", "ep: {0,1,2,3}",
                    "rank 0: tp sum 3, dp sum 202", "rank 1: tp sum 3, dp sum 204", "rank 2: tp sum 12, dp sum 202",
                    "rank 3: tp sum 12, dp sum 204"]),

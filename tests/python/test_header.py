@@ -19,7 +19,7 @@ CODE = re.sub(r"^#(?:.*\\\n)*.*$", "", TEXT, flags=re.MULTILINE)
 
 POINTED = {"tpcomm_t": _abi.comm_p, "tpcomm_mesh_t": _abi.mesh_p, "void": ctypes.c_void_p, "char": ctypes.c_char_p}
 SCALARS = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
-           "uint8_t": ctypes.c_uint8, "size_t": ctypes.c_size_t, "char": ctypes.c_char, "void": None}
+           "uint8_t": ctypes.c_uint8, "size_t": ctypes.c_size_t, "char": ctypes.c_char, "float": ctypes.c_float, "void": None}
 OPAQUE = {"tpcomm_t": "tpcomm", "tpcomm_mesh_t": "tpcomm_mesh"}
 
 
@@ -83,7 +83,7 @@ def as_ctypes(written, place):
     if base in POINTED:
         return POINTED[base]
     of = getattr(_abi, base[len("tpcomm_"):], None) if base in STRUCTS else TYPES[base]
-    assert place == "argument" and of is not None, written
+    assert (place == "argument" or base == "float") and of is not None, written
     return ctypes.POINTER(of)
 
 
@@ -166,7 +166,7 @@ def test_struct_layout(tmp_path):
 
 @pytest.mark.parametrize("table, function", [(_values.OPS, "op_name"), (_values.COLLS, "coll_name"), (_values.PATHS, "path_name")])
 def test_names_are_the_librarys(table, function):
-    prefix = {"op_name": r"(SUM|AVG|MAX|MIN|PROD)", "coll_name": r"(ALL_REDUCE|BARRIER|BROADCAST|ALL_GATHER|REDUCE_SCATTER)",
+    prefix = {"op_name": r"(SUM|AVG|MAX|MIN|PROD)", "coll_name": r"(ALL_REDUCE|BARRIER|BROADCAST|ALL_GATHER|REDUCE_SCATTER)(_RMS_NORM|_ROWS)?",
               "path_name": r"PATH_\w+"}[function]
     numbers = {value for name, value in public(_abi).items() if re.fullmatch(prefix, name)}
     assert set(table.values()) == numbers

@@ -6,6 +6,7 @@
  */
 #include "check.h"
 #include "coordinator/backends.h"
+#include "cpu_backend/layout.h"
 #include "dispatch/dispatch.h"
 #include "multirank/ranks.h"
 
@@ -69,6 +70,74 @@ static void limits_are_bytes(void) {
             FAIL("%llu tokens of %llu", (unsigned long long)rows[i].tokens, (unsigned long long)rows[i].hidden);
     }
     tpc_dispatch_free(dispatch);
+}
+
+/* The same of calls with a norm, by what a call with these rows gets (P3, C1): on the threshold and around it. */
+static void limits_of_norms(void) {
+    static const struct {
+        uint64_t tokens;
+        int32_t hidden;
+        bool below;
+    } rows[] = {{64, 7168, true},   {73, 7168, true},   {74, 7168, false},  {1, 7168, true},   {128, 4096, true},
+                {129, 4096, false}, {64, 8192, true},   {65, 8192, false},  {102, 5120, true}, {103, 5120, false},
+                {32, 16384, true},  {33, 16384, false}, {65536, 8, true},   {65537, 8, false}, {256, 2048, true},
+                {257, 2048, false}, {0, 4096, true},    {146, 7168, false}, {2048, 256, true}, {2049, 256, false}};
+    tpc_table_builtin(&table);
+    for (int n = 0; n < 2; n++) {
+        tpc_row_t row = row_of(2, n == 0 ? 1048577 : 0, n == 0 ? UINT64_MAX : 1048576,
+                               n == 0 ? TPCOMM_PATH_UNFUSED : TPCOMM_PATH_FUSED_ONESHOT);
+        row.coll = TPCOMM_ALL_REDUCE_RMS_NORM;
+        put_row(row);
+    }
+    tpc_dispatch_t *dispatch = make(2, 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE_RMS_NORM,
+                              .dtype = TPCOMM_BF16,
+                              .op = TPCOMM_SUM,
+                              .hidden = rows[i].hidden,
+                              .bytes = rows[i].tokens * (uint64_t)rows[i].hidden * 2};
+        tpc_choice_t choice;
+        tpcomm_decision_t decision;
+        CHECK_OK(tpc_dispatch_choose(dispatch, &key, 0, &choice));
+        CHECK_OK(tpc_dispatch_explain(dispatch, &key, 0, &decision));
+        CHECK_EQ(choice.path, decision.path);
+        if (choice.path != (rows[i].below ? TPCOMM_PATH_FUSED_ONESHOT : TPCOMM_PATH_UNFUSED))
+            FAIL("%llu tokens of %d: %s", (unsigned long long)rows[i].tokens, rows[i].hidden,
+                 tpcomm_path_name(choice.path));
+        /* What cannot be composed stays fused at every size, and explain says so. */
+        key.obstacles = TPC_ROWS_NO_ROOM;
+        CHECK_OK(tpc_dispatch_choose(dispatch, &key, 0, &choice));
+        CHECK_OK(tpc_dispatch_explain(dispatch, &key, 0, &decision));
+        CHECK_EQ(choice.path, TPCOMM_PATH_FUSED_ONESHOT);
+        CHECK_EQ(decision.path, TPCOMM_PATH_FUSED_ONESHOT);
+        CHECK(rows[i].below || strstr(decision.reason, "neither out nor sum") != NULL);
+    }
+    tpc_dispatch_free(dispatch);
+}
+
+/* The gate of the fused path is what a round carries, to the byte: the widest row that fits, and the next. */
+static void gate_is_capacity(void) {
+    tpc_table_builtin(&table);
+    for (uint64_t limit = 65536; limit <= 1u << 20; limit *= 2) {
+        tpc_agreed_t agreed = {
+            .size = 2, .device_kind = TPCOMM_DEVICE_CPU, .topology = TPC_TOPOLOGY_CPU, .workspace_bytes = limit};
+        tpc_cpu_layout_t layout;
+        CHECK_OK(tpc_cpu_layout(&agreed, &layout));
+        tpc_dispatch_t *dispatch = NULL;
+        CHECK_OK(tpc_dispatch_new(&agreed, &table, tpc_backends, NULL, &dispatch));
+        for (int32_t hidden = 8; hidden <= 16384; hidden += 8) {
+            tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE_RMS_NORM,
+                                  .dtype = TPCOMM_F32,
+                                  .op = TPCOMM_SUM,
+                                  .hidden = hidden,
+                                  .bytes = (uint64_t)hidden * 4};
+            tpc_choice_t choice;
+            tpcomm_status_t status = tpc_dispatch_choose(dispatch, &key, TPCOMM_PATH_FUSED_ONESHOT, &choice);
+            CHECK_EQ(status == TPCOMM_OK, key.bytes <= layout.chunk_bytes);
+            CHECK_OK(tpc_dispatch_choose(dispatch, &key, 0, &choice));
+        }
+        tpc_dispatch_free(dispatch);
+    }
 }
 
 static void precedence(void) {
@@ -194,6 +263,8 @@ static void random_tables(void) {
 
 int main(void) {
     limits_are_bytes();
+    limits_of_norms();
+    gate_is_capacity();
     precedence();
     absent_group_size();
     refusals();
