@@ -29,5 +29,6 @@ int bench_report(const char *command, tpcomm_status_t status);
 int bench_trace_main(int argc, char **argv);
 int bench_run_main(int argc, char **argv);
 int bench_replay_main(int argc, char **argv);
+int bench_sweep_main(int argc, char **argv);
 
 #endif

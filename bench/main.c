@@ -16,6 +16,7 @@ typedef struct {
 static const command_t commands[] = {
     {"trace", "turn a serving trace into a histogram of tokens per iteration", bench_trace_main},
     {"replay", "run the AllReduces of real decode traffic: what they cost, which path, why", bench_replay_main},
+    {"sweep", "one collective over a range of sizes, in nccl-tests' habits", bench_sweep_main},
     {"run", "start the ranks of a program on this host", bench_run_main},
 };
 /* clang-format on */

@@ -44,6 +44,8 @@ typedef struct {
     { name, 0, false, BENCH_OPTION_DOUBLE, offsetof(type, field), argument, 0, 0, min, max, NULL, help }
 #define BENCH_TEXT(name, required, type, field, argument, help)                                                        \
     { name, 0, required, BENCH_OPTION_TEXT, offsetof(type, field), argument, 0, 0, 0.0, 0.0, NULL, help }
+#define BENCH_LETTER_TEXT(name, letter, type, field, argument, help)                                                   \
+    { name, letter, false, BENCH_OPTION_TEXT, offsetof(type, field), argument, 0, 0, 0.0, 0.0, NULL, help }
 #define BENCH_WORD(name, type, field, words, help)                                                                     \
     { name, 0, false, BENCH_OPTION_WORD, offsetof(type, field), words, 0, 0, 0.0, 0.0, words, help }
 

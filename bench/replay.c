@@ -5,18 +5,13 @@
  */
 #include "replay.h"
 
-#include <errno.h>
-#include <libgen.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench.h"
-#include "launch.h"
-#include "launch_env.h"
 #include "options.h"
+#include "ranks.h"
 #include "replay_summary.h"
 
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* exact in JSON */
@@ -37,7 +32,6 @@ typedef struct {
     bool threads, lump;
 } settings_t;
 
-enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum { MODE_EAGER, MODE_GRAPH };
 
 static const bench_option_t options[] = {
@@ -56,7 +50,7 @@ static const bench_option_t options[] = {
     BENCH_U64("ranks", 'n', settings_t, ranks, "N", 1, TPCOMM_MAX_RANKS,
               "ranks to start on this host; under a launcher, its number"),
     BENCH_FLAG("threads", settings_t, threads, "the ranks are threads of this process, not processes of their own"),
-    BENCH_WORD("device", settings_t, device, "auto|cpu|cuda", "where the ranks compute"),
+    BENCH_WORD("device", settings_t, device, BENCH_DEVICE_WORDS, "where the ranks compute"),
     BENCH_WORD("phase", settings_t, phase, "all|decode|mixed",
                "which iterations are drawn: all by their counts, those without or those with prompt tokens"),
     BENCH_TEXT("pad", false, settings_t, pad, "none|vllm|LIST",
@@ -103,15 +97,6 @@ static const bench_options_t table = {
 
 /* ---------------------------------------------------------------- settings */
 
-static bool is_given(int argc, char **argv, const char *name) {
-    size_t length = strlen(name);
-    for (int i = 1; i < argc; i++)
-        if (strncmp(argv[i], "--", 2) == 0 && strncmp(argv[i] + 2, name, length) == 0 &&
-            (argv[i][2 + length] == '\0' || argv[i][2 + length] == '='))
-            return true;
-    return false;
-}
-
 static tpcomm_status_t set_model(const settings_t *settings, int argc, char **argv, bench_model_t *model_p) {
     bench_model_t model = {"", settings->hidden, settings->layers, settings->calls_per_layer, settings->extra_calls};
     bool given = settings->hidden || settings->layers;
@@ -122,8 +107,8 @@ static tpcomm_status_t set_model(const settings_t *settings, int argc, char **ar
     if (settings->model) {
         tpcomm_status_t status = bench_model_find(settings->model, &model);
         if (status != TPCOMM_OK) return status;
-        if (is_given(argc, argv, "calls-per-layer")) model.calls_per_layer = settings->calls_per_layer;
-        if (is_given(argc, argv, "extra-calls")) model.extra_calls = settings->extra_calls;
+        if (bench_is_given(argc, argv, "calls-per-layer", 0)) model.calls_per_layer = settings->calls_per_layer;
+        if (bench_is_given(argc, argv, "extra-calls", 0)) model.extra_calls = settings->extra_calls;
     }
     if (model.calls_per_layer + model.extra_calls == 0)
         return tpc_error(TPCOMM_ERR_INVALID_ARG,
@@ -145,26 +130,9 @@ static tpcomm_status_t check_histogram(const bench_replay_t *replay) {
     return TPCOMM_OK;
 }
 
-/** See before the run, not after it, that the JSON file can be written. */
-static tpcomm_status_t check_json_path(const char *path) {
-    char *copy = path ? strdup(path) : NULL;
-    if (!path) return TPCOMM_OK;
-    if (!copy) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
-    bool writable = access(dirname(copy), W_OK) == 0;
-    int error = errno;
-    free(copy);
-    if (writable) return TPCOMM_OK;
-    return tpc_error(TPCOMM_ERR_IO, "--json %s: cannot write there: %s", path, strerror(error));
-}
-
 /** Everything that can be refused without a communicator; the same answer on every rank. */
 static tpcomm_status_t prepare(const settings_t *settings, int argc, char **argv, bench_replay_t *replay) {
     tpcomm_status_t status;
-    if (settings->device == DEVICE_CUDA)
-        return tpc_error(TPCOMM_ERR_UNSUPPORTED, "--device cuda: this build has no CUDA device; --device cpu works");
-    if (settings->mode == MODE_GRAPH)
-        return tpc_error(TPCOMM_ERR_UNSUPPORTED,
-                         "--mode graph: a CUDA graph needs a CUDA device, and this build has none");
     replay->histogram_path = settings->histogram;
     replay->pad_text = settings->pad;
     replay->json_path = settings->json;
@@ -188,7 +156,7 @@ static tpcomm_status_t prepare(const settings_t *settings, int argc, char **argv
                          (unsigned long long)replay->iterations, (unsigned long long)replay->calls,
                          (unsigned long long)BENCH_REPLAY_CALLS_MAX);
     if ((status = bench_padding_parse(settings->pad, &replay->padding)) != TPCOMM_OK) return status;
-    if ((status = check_json_path(settings->json)) != TPCOMM_OK) return status;
+    if ((status = bench_check_writable("--json", settings->json)) != TPCOMM_OK) return status;
     if ((status = bench_histogram_read(settings->histogram, &replay->histogram)) != TPCOMM_OK) return status;
     return check_histogram(replay);
 }
@@ -217,9 +185,11 @@ static int report(const bench_replay_t *replay, const bench_result_t *result) {
     return status == TPCOMM_OK ? BENCH_EXIT_OK : fail(0, status);
 }
 
-static int run_rank(const bench_replay_t *replay, tpcomm_t *comm) {
+static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
+    const bench_replay_t *replay = arg;
     bench_result_t result;
     int code = BENCH_EXIT_OK;
+    (void)device;
     memset(&result, 0, sizeof result);
     tpcomm_status_t status = bench_replay_rank(replay, comm, &result);
     /* The others leave before rank 0 prints: a reader that takes its time must not keep them. */
@@ -230,92 +200,8 @@ static int run_rank(const bench_replay_t *replay, tpcomm_t *comm) {
     } else if (result.info.rank == 0) {
         code = report(replay, &result);
     }
-    tpcomm_destroy(comm);
     bench_result_free(&result);
     return code;
-}
-
-/* ---------------------------------------------------------------- all ranks */
-
-typedef struct {
-    const bench_replay_t *replay;
-    tpcomm_t *comm;
-    int code;
-} thread_rank_t;
-
-static void *thread_main(void *arg) {
-    thread_rank_t *rank = arg;
-    rank->code = run_rank(rank->replay, rank->comm);
-    return NULL;
-}
-
-static int run_threads(const bench_replay_t *replay, int32_t ranks, const tpcomm_config_t *config) {
-    tpcomm_t *comms[TPCOMM_MAX_RANKS];
-    thread_rank_t rank[TPCOMM_MAX_RANKS];
-    pthread_t thread[TPCOMM_MAX_RANKS];
-    tpcomm_status_t status = tpcomm_init_local(ranks, NULL, config, comms);
-    if (status != TPCOMM_OK) return fail(0, status);
-    int32_t started = 1;
-    int error = 0;
-    for (int32_t r = 0; r < ranks; r++) rank[r] = (thread_rank_t){replay, comms[r], BENCH_EXIT_COMM};
-    for (; started < ranks && !error; started++) {
-        error = pthread_create(&thread[started], NULL, thread_main, &rank[started]);
-        if (error) break;
-    }
-    if (error) {
-        fprintf(stderr, "tpcomm-bench replay: no thread for rank %d: %s\n", started, strerror(error));
-        for (int32_t r = started; r < ranks; r++) tpcomm_destroy(comms[r]);
-    }
-    thread_main(&rank[0]);
-    int code = rank[0].code;
-    for (int32_t r = 1; r < started; r++) {
-        pthread_join(thread[r], NULL);
-        if (code == BENCH_EXIT_OK) code = rank[r].code;
-    }
-    return code;
-}
-
-static int run_under_launcher(const bench_replay_t *replay, const tpcomm_config_t *config) {
-    tpcomm_t *comm;
-    tpcomm_status_t status = tpcomm_init_env(config, &comm);
-    if (status != TPCOMM_OK) return bench_report("replay", status);
-    return run_rank(replay, comm);
-}
-
-/** Start copies of this program, each of which finds itself under a launcher. */
-static int run_processes(int32_t ranks, int argc, char **argv) {
-    char **copy = calloc((size_t)argc + 2, sizeof *copy);
-    if (!copy) return bench_report("replay", tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory"));
-    copy[0] = (char *)(uintptr_t) "tpcomm-bench";
-    memcpy(copy + 1, argv, (size_t)argc * sizeof *copy);
-    int code = bench_launch(
-        &(bench_launch_t){.tool = "tpcomm-bench replay", .ranks = ranks, .program = "/proc/self/exe", .argv = copy});
-    free(copy);
-    return code;
-}
-
-static int run(const settings_t *settings, const bench_replay_t *replay, int argc, char **argv) {
-    tpcomm_config_t config = {.struct_size = sizeof config,
-                              .device_kind = settings->device == DEVICE_CPU ? TPCOMM_DEVICE_CPU : TPCOMM_DEVICE_AUTO};
-    const char *variable = "TPCOMM_RANK";
-    int64_t launched = bench_launcher_size(&variable);
-    /* Two ranks or more, or our own variables: somebody launched this process, and the library says whether it is
-     * right. */
-    if (launched >= 2 || getenv("TPCOMM_RANK") || getenv("TPCOMM_SIZE")) {
-        if (settings->threads)
-            return bench_report("replay", tpc_error(TPCOMM_ERR_INVALID_ARG,
-                                                    "--threads: this process is one of a launcher's ranks (%s is set)",
-                                                    variable));
-        if ((is_given(argc, argv, "ranks") || settings->ranks != defaults.ranks) &&
-            (int64_t)settings->ranks != launched && launched > 0)
-            return bench_report("replay",
-                                tpc_error(TPCOMM_ERR_INVALID_ARG,
-                                          "--ranks %llu contradicts the launcher: %s=%lld; leave it out",
-                                          (unsigned long long)settings->ranks, variable, (long long)launched));
-        return run_under_launcher(replay, &config);
-    }
-    if (settings->threads || settings->ranks == 1) return run_threads(replay, (int32_t)settings->ranks, &config);
-    return run_processes((int32_t)settings->ranks, argc, argv);
 }
 
 int bench_replay_main(int argc, char **argv) {
@@ -329,8 +215,18 @@ int bench_replay_main(int argc, char **argv) {
         return BENCH_EXIT_OK;
     }
     memset(&replay, 0, sizeof replay);
-    status = prepare(&settings, argc, argv, &replay);
-    int code = status == TPCOMM_OK ? run(&settings, &replay, argc, argv) : bench_report("replay", status);
+    bench_ranks_t ranks = {.command = "replay",
+                           .argc = argc,
+                           .argv = argv,
+                           .ranks = (int32_t)settings.ranks,
+                           .ranks_given = bench_is_given(argc, argv, "ranks", 'n'),
+                           .threads = settings.threads,
+                           .device = (bench_device_kind_t)settings.device,
+                           .fn = run_rank,
+                           .arg = &replay};
+    status = bench_ranks_check(&ranks, settings.mode == MODE_GRAPH);
+    if (status == TPCOMM_OK) status = prepare(&settings, argc, argv, &replay);
+    int code = status == TPCOMM_OK ? bench_ranks_run(&ranks) : bench_report("replay", status);
     bench_histogram_free(&replay.histogram);
     return code;
 }

@@ -2,9 +2,8 @@
 /**
  * What the files of `tpcomm-bench replay` share.
  *
- *   replay.c          options, and how the ranks come about: launched by somebody, threads, or processes of our own
+ *   replay.c          options
  *   replay_plan.c     which iterations are run
- *   replay_data.c     inputs, and the result that each must have
  *   replay_rank.c     one rank's run: warm-up, timed calls, checks
  *   replay_summary.c  what the samples say
  *   replay_table.c, replay_json.c  the two ways to tell it
@@ -17,18 +16,14 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "fault.h"
 #include "histogram.h"
 #include "model.h"
-#include "replay_fault.h"
 #include "replay_plan.h"
 #include "tpcomm.h"
 
 /** Most calls whose times one replay keeps: 512 MiB of them. */
 #define BENCH_REPLAY_CALLS_MAX (UINT64_C(1) << 26)
-/** Most buffers that calls take turns in, each one input and one output; fewer where they would not fit in
- * BENCH_HOT_BYTES. */
-#define BENCH_ROTATION_MAX 8
-#define BENCH_HOT_BYTES    (UINT64_C(25) << 20)
 /** Greatest message that --lump sends. */
 #define BENCH_LUMP_MAX_BYTES (UINT64_C(256) << 20)
 /** Sizes that the warm-up runs: the smallest, the middle and the greatest. */

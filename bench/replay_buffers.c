@@ -26,27 +26,6 @@ uint64_t bench_replay_lump_elements(const bench_replay_t *replay, uint32_t token
     return bench_replay_lump_bytes(replay, tokens) / tpcomm_dtype_size(replay->dtype);
 }
 
-uint32_t bench_buffers_pairs(uint64_t bytes) {
-    uint64_t fit = BENCH_HOT_BYTES / (2 * (bytes ? bytes : 1));
-    if (fit < 2) return 2;
-    return fit < BENCH_ROTATION_MAX ? (uint32_t)fit : BENCH_ROTATION_MAX;
-}
-
-uint32_t bench_buffers_in(uint32_t pairs, uint64_t call) {
-    return (uint32_t)(call % pairs);
-}
-
-uint32_t bench_buffers_out(uint32_t pairs, uint64_t call) {
-    return (uint32_t)((call + call / pairs) % pairs);
-}
-
-uint64_t bench_buffers_last_call(uint32_t pairs, uint64_t calls, uint32_t out) {
-    /* Each round of `pairs` calls writes every output once. */
-    for (uint64_t back = 1; back <= calls && back < 2 * (uint64_t)pairs; back++)
-        if (bench_buffers_out(pairs, calls - back) == out) return calls - back;
-    return UINT64_MAX;
-}
-
 static void *allocate(uint64_t bytes) {
     uint64_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return rounded <= SIZE_MAX / 2 ? aligned_alloc(ALIGNMENT, (size_t)rounded) : NULL;
@@ -78,14 +57,14 @@ tpcomm_status_t bench_buffers_new(const bench_replay_t *replay, const bench_data
         buffers.lump_in = allocate(buffers.lump_bytes);
         buffers.lump_out = allocate(buffers.lump_bytes);
         if (!buffers.lump_in || !buffers.lump_out) goto no_memory;
-        bench_data_fill(data, LUMP_DATA, buffers.lump_in, buffers.lump_bytes / element_bytes);
+        bench_data_fill(data, LUMP_DATA, 0, buffers.lump_in, buffers.lump_bytes / element_bytes);
         memset(buffers.lump_out, BENCH_POISON, buffers.lump_bytes);
     }
     for (uint32_t pair = 0; pair < BENCH_ROTATION_MAX; pair++) {
         buffers.in[pair] = allocate(buffers.bytes[pair]);
         buffers.out[pair] = allocate(buffers.bytes[pair]);
         if (!buffers.in[pair] || !buffers.out[pair]) goto no_memory;
-        bench_data_fill(data, pair, buffers.in[pair], buffers.bytes[pair] / element_bytes);
+        bench_data_fill(data, pair, 0, buffers.in[pair], buffers.bytes[pair] / element_bytes);
         memset(buffers.out[pair], BENCH_POISON, buffers.bytes[pair]);
     }
     *buffers_p = buffers;

@@ -3,8 +3,9 @@
 #ifndef BENCH_REPLAY_BUFFERS_H
 #define BENCH_REPLAY_BUFFERS_H
 
+#include "data.h"
 #include "replay.h"
-#include "replay_data.h"
+#include "rotation.h"
 
 /**
  * Input i holds test data i and is never written again. Small messages turn through up to eight pairs, as many as fit
@@ -22,13 +23,5 @@ typedef struct {
 tpcomm_status_t bench_buffers_new(const bench_replay_t *replay, const bench_data_t *data, uint32_t greatest,
                                   bench_buffers_t *buffers_p);
 void bench_buffers_free(bench_buffers_t *buffers);
-
-/** How many pairs messages of so many bytes turn through. */
-uint32_t bench_buffers_pairs(uint64_t bytes);
-/** Input and output of a call, by its number within its iteration. */
-uint32_t bench_buffers_in(uint32_t pairs, uint64_t call);
-uint32_t bench_buffers_out(uint32_t pairs, uint64_t call);
-/** The call that is the last of `calls` to write an output; UINT64_MAX: none writes it. */
-uint64_t bench_buffers_last_call(uint32_t pairs, uint64_t calls, uint32_t out);
 
 #endif

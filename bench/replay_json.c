@@ -11,42 +11,16 @@
 /** Iterations that are told one by one; the rest would make the file too long to be read as one. */
 #define ITERATIONS_LISTED 10000
 
-static void add_hex(tpc_json_writer_t *w, tpc_json_node_t *node, const char *key, uint64_t value) {
-    char text[20];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    tpc_json_add_string(w, node, key, text);
-}
-
-static void add_text(tpc_json_writer_t *w, tpc_json_node_t *node, const char *key, const char *text) {
-    tpc_json_add_string(w, node, key, text && text[0] ? text : NULL);
-}
-
-static void add_null(tpc_json_writer_t *w, tpc_json_node_t *node, const char *key) {
-    tpc_json_add_string(w, node, key, NULL);
-}
-
-static void add_summary(tpc_json_writer_t *w, tpc_json_node_t *parent, const char *key, const bench_summary_t *s) {
-    tpc_json_node_t *node = tpc_json_add_object(w, parent, key);
-    tpc_json_add_u64(w, node, "n", s->n);
-    tpc_json_add_double(w, node, "mean_us", s->mean);
-    tpc_json_add_double(w, node, "min_us", s->min);
-    tpc_json_add_double(w, node, "max_us", s->max);
-    tpc_json_add_double(w, node, "p50_us", s->p50);
-    tpc_json_add_double(w, node, "p95_us", s->p95);
-    tpc_json_add_double(w, node, "p99_us", s->p99);
-    tpc_json_add_double(w, node, "cv_percent", s->cv_percent);
-}
-
 /* ---------------------------------------------------------------- manifest */
 
 static void add_host(tpc_json_writer_t *w, tpc_json_node_t *parent) {
     bench_host_t host;
     bench_host_read(&host);
     tpc_json_node_t *node = tpc_json_add_object(w, parent, "host");
-    add_text(w, node, "name", host.host);
-    add_text(w, node, "kernel", host.kernel);
-    add_text(w, node, "machine", host.machine);
-    add_text(w, node, "cpu", host.cpu);
+    bench_json_text(w, node, "name", host.host);
+    bench_json_text(w, node, "kernel", host.kernel);
+    bench_json_text(w, node, "machine", host.machine);
+    bench_json_text(w, node, "cpu", host.cpu);
     tpc_json_add_u64(w, node, "memory_bytes", host.memory_bytes);
     tpc_json_add_u64(w, node, "page_bytes", host.page_bytes);
 }
@@ -59,13 +33,13 @@ static void add_ranks(tpc_json_writer_t *w, tpc_json_node_t *parent, const bench
         tpc_json_add_i64(w, node, "rank", rank);
         tpc_json_add_i64(w, node, "pid", r->info.pid);
         tpc_json_add_bool(w, node, "same_process", r->info.same_process != 0);
-        add_text(w, node, "host", r->info.host);
+        bench_json_text(w, node, "host", r->info.host);
         tpc_json_add_u64(w, node, "cpus", r->cpus);
         tpc_json_add_u64(w, node, "last_calls", r->last_calls);
         if (result->same_host)
             tpc_json_add_u64(w, node, "last_starts", r->last_starts);
         else
-            add_null(w, node, "last_starts");
+            bench_json_null(w, node, "last_starts");
     }
 }
 
@@ -73,10 +47,10 @@ static void add_histogram(tpc_json_writer_t *w, tpc_json_node_t *parent, const b
     const bench_histogram_t *histogram = &replay->histogram;
     tpc_json_node_t *node = tpc_json_add_object(w, parent, "histogram");
     tpc_json_add_string(w, node, "file", replay->histogram_path);
-    add_hex(w, node, "hash", histogram->hash);
-    add_text(w, node, "trace", histogram->source.trace);
-    add_text(w, node, "sha256", histogram->source.sha256);
-    add_text(w, node, "credit", histogram->source.credit);
+    bench_json_hex(w, node, "hash", histogram->hash);
+    bench_json_text(w, node, "trace", histogram->source.trace);
+    bench_json_text(w, node, "sha256", histogram->source.sha256);
+    bench_json_text(w, node, "credit", histogram->source.credit);
     tpc_json_add_double(w, node, "mean_decode_batch", histogram->mean_decode_batch);
 }
 
@@ -84,7 +58,7 @@ static void add_settings(tpc_json_writer_t *w, tpc_json_node_t *parent, const be
                          const bench_result_t *result) {
     const bench_model_t *model = &replay->model;
     tpc_json_node_t *node = tpc_json_add_object(w, parent, "settings");
-    add_text(w, node, "model", model->name);
+    bench_json_text(w, node, "model", model->name);
     tpc_json_add_u64(w, node, "hidden", model->hidden);
     tpc_json_add_u64(w, node, "layers", model->layers);
     tpc_json_add_u64(w, node, "calls_per_layer", model->calls_per_layer);
@@ -177,7 +151,7 @@ static void add_size(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_si
         tpc_json_add_string(w, path, "path", tpcomm_path_name(decision->rejected[i].path));
         tpc_json_add_string(w, path, "why_not", decision->rejected[i].why_not);
     }
-    add_summary(w, node, "call_us", &row->us);
+    bench_json_summary(w, node, "call_us", &row->us);
     tpc_json_add_double(w, node, "algbw_gbs", row->algbw_gbs);
     tpc_json_add_double(w, node, "busbw_gbs", row->busbw_gbs);
     tpc_json_add_double(w, node, "wire_bytes_per_rank", row->wire_bytes);
@@ -188,7 +162,7 @@ static void add_size(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_si
 static void add_splits(tpc_json_writer_t *w, tpc_json_node_t *root, const bench_report_t *report) {
     tpc_json_node_t *times = tpc_json_add_object(w, root, "iteration_us");
     for (int phase = 0; phase < 3; phase++)
-        add_summary(w, times, bench_phase_names[phase], &report->split[phase][BENCH_SPLIT_OVERALL].us);
+        bench_json_summary(w, times, bench_phase_names[phase], &report->split[phase][BENCH_SPLIT_OVERALL].us);
     tpc_json_node_t *split = tpc_json_add_object(w, root, "split");
     for (int phase = 0; phase < 3; phase++) {
         tpc_json_node_t *node = tpc_json_add_object(w, split, bench_phase_names[phase]);
@@ -198,7 +172,7 @@ static void add_splits(tpc_json_writer_t *w, tpc_json_node_t *root, const bench_
             tpc_json_add_u64(w, part, "iterations", share->iterations);
             tpc_json_add_u64(w, part, "calls", share->calls);
             tpc_json_add_double(w, part, "bytes", share->bytes);
-            add_summary(w, part, "comm_us", &share->us);
+            bench_json_summary(w, part, "comm_us", &share->us);
         }
     }
 }
@@ -222,7 +196,7 @@ static void add_iterations(tpc_json_writer_t *w, tpc_json_node_t *root, const be
 static void add_skew(tpc_json_writer_t *w, tpc_json_node_t *root, const bench_report_t *report) {
     tpc_json_node_t *node = tpc_json_add_object(w, root, "skew");
     tpc_json_add_double(w, node, "call_mean_us", report->call_skew_us);
-    add_summary(w, node, "start_us", &report->start_skew_us);
+    bench_json_summary(w, node, "start_us", &report->start_skew_us);
 }
 
 tpcomm_status_t bench_json_write(const bench_replay_t *replay, const bench_result_t *result,
@@ -236,13 +210,13 @@ tpcomm_status_t bench_json_write(const bench_replay_t *replay, const bench_resul
     tpc_json_node_t *sizes = tpc_json_add_array(w, root, "sizes");
     for (size_t s = 0; s < result->size_count; s++) add_size(w, sizes, &result->sizes[s], &report->sizes[s]);
     add_splits(w, root, report);
-    add_summary(w, root, "wall_us", &report->wall_us);
+    bench_json_summary(w, root, "wall_us", &report->wall_us);
     add_iterations(w, root, result);
     add_skew(w, root, report);
     if (replay->lump)
-        add_summary(w, root, "lump_us", &report->lump_us);
+        bench_json_summary(w, root, "lump_us", &report->lump_us);
     else
-        add_null(w, root, "lump_us");
+        bench_json_null(w, root, "lump_us");
     tpc_json_node_t *checked = tpc_json_add_object(w, root, "checked");
     tpc_json_add_u64(w, checked, "elements", result->checked);
     tpc_json_add_u64(w, checked, "wrong", result->wrong);

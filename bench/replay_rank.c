@@ -61,10 +61,9 @@ tpcomm_status_t bench_run_call(bench_run_t *run, const void *in, void *out, uint
 
 void bench_run_poison(bench_run_t *run, uint32_t tokens, uint64_t calls) {
     uint64_t bytes = bench_replay_bytes(run->replay, tokens);
-    uint32_t pairs = bench_buffers_pairs(bytes);
+    uint32_t pairs = bench_rotation_pairs(bytes);
     for (uint32_t pair = 0; pair < pairs; pair++)
-        if (bench_buffers_last_call(pairs, calls, pair) != UINT64_MAX)
-            memset(run->buffers.out[pair], BENCH_POISON, bytes);
+        if (bench_rotation_last(pairs, calls, pair) != UINT64_MAX) memset(run->buffers.out[pair], BENCH_POISON, bytes);
 }
 
 static void show_wrong(bench_run_t *run, const void *out, uint32_t buffer, uint64_t wrong, uint64_t first,
@@ -81,11 +80,12 @@ static void show_wrong(bench_run_t *run, const void *out, uint32_t buffer, uint6
             "tpcomm-bench replay: rank %d: %s: %" PRIu64 " wrong elements, the first is element %" PRIu64
             ": 0x%0*x, want 0x%0*x\n",
             run->rank, where, wrong, first, (int)(2 * size), size == 4 ? got : half, (int)(2 * size),
-            (uint32_t)bench_data_expected(run->data, buffer, first));
+            (uint32_t)bench_data_expected(run->data, &(bench_expect_t){.buffer = buffer, .of_rank = -1}, first));
 }
 
 uint64_t bench_run_check_one(bench_run_t *run, const void *out, uint32_t buffer, uint64_t elements, const char *where) {
-    uint64_t first = 0, wrong = bench_data_check(run->data, buffer, out, elements, &first);
+    bench_expect_t expect = {.buffer = buffer, .of_rank = -1};
+    uint64_t first = 0, wrong = bench_data_check(run->data, &expect, out, elements, &first);
     if (wrong) show_wrong(run, out, buffer, wrong, first, where);
     run->checked += elements;
     run->wrong += wrong;
@@ -93,14 +93,14 @@ uint64_t bench_run_check_one(bench_run_t *run, const void *out, uint32_t buffer,
 }
 
 uint64_t bench_run_check(bench_run_t *run, uint32_t tokens, uint64_t calls, const char *where) {
-    uint32_t pairs = bench_buffers_pairs(bench_replay_bytes(run->replay, tokens));
+    uint32_t pairs = bench_rotation_pairs(bench_replay_bytes(run->replay, tokens));
     uint64_t wrong = 0, elements = bench_replay_elements(run->replay, tokens);
     for (uint32_t pair = 0; pair < pairs; pair++) {
-        uint64_t call = bench_buffers_last_call(pairs, calls, pair);
+        uint64_t call = bench_rotation_last(pairs, calls, pair);
         char place[96];
         if (call == UINT64_MAX) continue;
         snprintf(place, sizeof place, "%s, T %u, call %" PRIu64, where, tokens, call);
-        wrong += bench_run_check_one(run, run->buffers.out[pair], bench_buffers_in(pairs, call), elements, place);
+        wrong += bench_run_check_one(run, run->buffers.out[pair], bench_rotation_in(pairs, call), elements, place);
     }
     return wrong;
 }
@@ -199,7 +199,10 @@ static tpcomm_status_t explain(const bench_run_t *run, uint32_t tokens, tpcomm_d
 /** What a rank needs before its first call: data, buffers, and a path for the sizes. */
 static tpcomm_status_t make_ready(bench_run_t *run, const uint32_t range[BENCH_WARMUP_SIZES]) {
     const bench_replay_t *replay = run->replay;
-    tpcomm_status_t status = bench_data_new(replay->dtype, run->rank, run->ranks, replay->seed, &run->data);
+    tpcomm_status_t status = bench_data_new(
+        &(bench_data_spec_t){
+            .dtype = replay->dtype, .op = TPCOMM_SUM, .rank = run->rank, .ranks = run->ranks, .seed = replay->seed},
+        &run->data);
     for (size_t i = 0; i < BENCH_WARMUP_SIZES && status == TPCOMM_OK; i++) {
         tpcomm_decision_t decision;
         status = explain(run, range[i], &decision);
@@ -309,13 +312,13 @@ static tpcomm_status_t run_calls(bench_run_t *run, bench_size_t *size, uint64_t 
     const bench_fault_t *fault = &replay->fault;
     uint64_t calls = replay->calls, elements = bench_replay_elements(replay, size->tokens);
     uint64_t gap_ns = (uint64_t)(replay->gap_us * 1000), sum = 0;
-    uint32_t pairs = bench_buffers_pairs(size->bytes);
+    uint32_t pairs = bench_rotation_pairs(size->bytes);
     bool asks = replay->iterations == 0 && bench_run_expected_ns(run, size->tokens) > LONG_ITERATION_NS;
     uint64_t start_ns = tpc_clock_ns(), stride = calls / ASKED_TIMES + 1;
     for (uint64_t i = 0; i < calls; i++) {
-        void *out = run->buffers.out[bench_buffers_out(pairs, i)];
+        void *out = run->buffers.out[bench_rotation_out(pairs, i)];
         tpcomm_status_t status =
-            bench_run_call(run, run->buffers.in[bench_buffers_in(pairs, i)], out, elements, number, &times[i]);
+            bench_run_call(run, run->buffers.in[bench_rotation_in(pairs, i)], out, elements, number, &times[i]);
         if (status != TPCOMM_OK) return status;
         sum += times[i];
         if (gap_ns) spin_until(tpc_clock_ns() + gap_ns);

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "manifest.h"
 #include "replay.h"
 #include "stats_math.h"
 
@@ -59,16 +60,6 @@ typedef struct {
 /** Work out the report of rank 0's result. Fails: NO_MEMORY. */
 tpcomm_status_t bench_report_new(const bench_replay_t *replay, const bench_result_t *result, bench_report_t *report_p);
 void bench_report_free(bench_report_t *report);
-
-/** What the kernel says of this machine; "" or 0 where it does not. */
-typedef struct {
-    char host[65], kernel[65], machine[65], cpu[128];
-    uint64_t memory_bytes, page_bytes;
-} bench_host_t;
-void bench_host_read(bench_host_t *host_p);
-
-/** The TPCOMM_ variables that are set, but for secrets: entry i as "NAME=value", NULL after the last. */
-const char *bench_variable(size_t i);
 
 /** Print the table. */
 void bench_table_print(FILE *file, const bench_replay_t *replay, const bench_result_t *result,

@@ -3,49 +3,12 @@
  * explains it. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "replay_summary.h"
+#include "text.h"
 
-enum { LABEL_WIDTH = 12, LINE_WIDTH = 132, REASONS_MAX = 26 };
-
-/** "  label       text", broken between words at LINE_WIDTH. */
-static void print_field(FILE *file, const char *label, const char *text) {
-    int column = LABEL_WIDTH + 2, blanks = 0;
-    fprintf(file, "  %-*s", LABEL_WIDTH, label);
-    for (const char *at = text; *at;) {
-        int word = (int)strcspn(at, " ");
-        if (column + blanks + word > LINE_WIDTH && column > LABEL_WIDTH + 2) {
-            fprintf(file, "\n%*s", LABEL_WIDTH + 2, "");
-            column = LABEL_WIDTH + 2;
-            blanks = 0;
-        }
-        fprintf(file, "%*s%.*s", blanks, "", word, at);
-        column += blanks + word;
-        at += word;
-        blanks = (int)strspn(at, " ");
-        at += blanks;
-    }
-    fputc('\n', file);
-}
-
-__attribute__((format(printf, 3, 4))) static void print_line(FILE *file, const char *label, const char *format, ...) {
-    char text[2048];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    print_field(file, label, text);
-}
-
-/** A number in `width` columns, with as many decimals as make sense; "-" where there is none. */
-static void print_number(FILE *file, int width, double value) {
-    if (isnan(value))
-        fprintf(file, " %*s", width, "-");
-    else
-        fprintf(file, " %*.*f", width, value < 10 ? 2 : value < 10000 ? 1 : 0, value);
-}
+enum { REASONS_MAX = 26 };
 
 /* ---------------------------------------------------------------- header */
 
@@ -54,9 +17,10 @@ static void print_ranks(FILE *file, const bench_result_t *result) {
         const bench_rank_t *r = &result->ranks[rank];
         char label[24];
         snprintf(label, sizeof label, "rank %d", rank);
-        print_line(file, label, "pid %d%s, %" PRIu64 " cpus%s%s", r->info.pid,
-                   r->info.same_process && rank > 0 ? " (thread)" : "", r->cpus,
-                   result->same_host && rank > 0 ? "" : ", host ", result->same_host && rank > 0 ? "" : r->info.host);
+        bench_text_line(file, label, "pid %d%s, %" PRIu64 " cpus%s%s", r->info.pid,
+                        r->info.same_process && rank > 0 ? " (thread)" : "", r->cpus,
+                        result->same_host && rank > 0 ? "" : ", host ",
+                        result->same_host && rank > 0 ? "" : r->info.host);
     }
 }
 
@@ -72,38 +36,19 @@ static void print_warmup(FILE *file, const bench_result_t *result) {
                      i ? ", " : "", w->tokens, w->calls, (double)w->first_ns / 1000, (double)w->median_ns / 1000);
         if (wrote > 0 && used + (size_t)wrote < sizeof text) used += (size_t)wrote;
     }
-    print_line(file, "warm-up", "%" PRIu64 " calls, not counted: %s", calls, text);
-}
-
-/** Variables that say only who a rank is: the launcher's line has them. */
-static bool says_who(const char *variable) {
-    static const char *const names[] = {
-        "TPCOMM_RANK=", "TPCOMM_SIZE=", "TPCOMM_LOCAL_RANK=", "TPCOMM_LOCAL_SIZE=", "TPCOMM_JOB_ID="};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strncmp(variable, names[i], strlen(names[i])) == 0) return true;
-    return false;
-}
-
-static void print_variables(FILE *file) {
-    char text[2048] = "";
-    size_t used = 0;
-    for (size_t i = 0; bench_variable(i) && used < sizeof text; i++) {
-        if (says_who(bench_variable(i))) continue;
-        int wrote = snprintf(text + used, sizeof text - used, "%s%s", used ? " " : "", bench_variable(i));
-        if (wrote > 0) used += (size_t)wrote;
-    }
-    print_field(file, "variables", text[0] ? text : "none");
+    bench_text_line(file, "warm-up", "%" PRIu64 " calls, not counted: %s", calls, text);
 }
 
 static void print_source(FILE *file, const bench_replay_t *replay) {
     const bench_source_t *source = &replay->histogram.source;
-    print_line(file, "histogram", "%s, hash %016" PRIx64 ", %" PRIu64 " iterations, mean decode batch %.1f",
-               replay->histogram_path, replay->histogram.hash,
-               replay->histogram.decode_only.total + replay->histogram.mixed.total,
-               replay->histogram.mean_decode_batch);
+    bench_text_line(file, "histogram", "%s, hash %016" PRIx64 ", %" PRIu64 " iterations, mean decode batch %.1f",
+                    replay->histogram_path, replay->histogram.hash,
+                    replay->histogram.decode_only.total + replay->histogram.mixed.total,
+                    replay->histogram.mean_decode_batch);
     if (source->trace[0])
-        print_line(file, "", "of trace %s%s%s", source->trace, source->sha256[0] ? ", sha256 " : "", source->sha256);
-    if (source->credit[0]) print_field(file, "", source->credit);
+        bench_text_line(file, "", "of trace %s%s%s", source->trace, source->sha256[0] ? ", sha256 " : "",
+                        source->sha256);
+    if (source->credit[0]) bench_text_field(file, "", source->credit);
 }
 
 static void print_header(FILE *file, const bench_replay_t *replay, const bench_result_t *result) {
@@ -117,22 +62,22 @@ static void print_header(FILE *file, const bench_replay_t *replay, const bench_r
             replay->threads || info->size == 1 ? "threads" : "processes",
             info->device_kind == TPCOMM_DEVICE_CPU ? "cpu" : "cuda", info->topology);
     print_ranks(file, result);
-    print_field(file, "launcher", info->launcher);
-    print_line(file, "machine", "%s, Linux %s, %s", host.cpu[0] ? host.cpu : host.machine, host.kernel, host.host);
-    print_line(file, "cpu kernels", "%s", info->cpu_kernels);
-    print_field(file, "paths", info->paths);
-    print_line(file, "tuning", "%s; path %s, deterministic %s", info->tuning, tpcomm_path_name(replay->path),
-               info->deterministic == TPCOMM_ON ? "on" : "off");
-    print_variables(file);
+    bench_text_field(file, "launcher", info->launcher);
+    bench_text_line(file, "machine", "%s, Linux %s, %s", host.cpu[0] ? host.cpu : host.machine, host.kernel, host.host);
+    bench_text_line(file, "cpu kernels", "%s", info->cpu_kernels);
+    bench_text_field(file, "paths", info->paths);
+    bench_text_line(file, "tuning", "%s; path %s, deterministic %s", info->tuning, tpcomm_path_name(replay->path),
+                    info->deterministic == TPCOMM_ON ? "on" : "off");
+    bench_text_variables(file);
     print_source(file, replay);
-    print_line(file, "model",
-               "%s: hidden %" PRIu64 ", %" PRIu64 " layers x %" PRIu64 " + %" PRIu64 " = %" PRIu64
-               " AllReduces per iteration, %s",
-               model->name[0] ? model->name : "given", model->hidden, model->layers, model->calls_per_layer,
-               model->extra_calls, replay->calls, tpcomm_dtype_name(replay->dtype));
-    print_line(file, "drawn", "%" PRIu64 " iterations%s, phase %s, padding %s, seed %" PRIu64 ", gap %g us",
-               result->done, replay->iterations ? "" : " (as many as fit the budget)", bench_phase_names[replay->phase],
-               replay->pad_text, replay->seed, replay->gap_us);
+    bench_text_line(file, "model",
+                    "%s: hidden %" PRIu64 ", %" PRIu64 " layers x %" PRIu64 " + %" PRIu64 " = %" PRIu64
+                    " AllReduces per iteration, %s",
+                    model->name[0] ? model->name : "given", model->hidden, model->layers, model->calls_per_layer,
+                    model->extra_calls, replay->calls, tpcomm_dtype_name(replay->dtype));
+    bench_text_line(file, "drawn", "%" PRIu64 " iterations%s, phase %s, padding %s, seed %" PRIu64 ", gap %g us",
+                    result->done, replay->iterations ? "" : " (as many as fit the budget)",
+                    bench_phase_names[replay->phase], replay->pad_text, replay->seed, replay->gap_us);
     print_warmup(file, result);
 }
 
@@ -186,15 +131,15 @@ static void print_row(FILE *file, const bench_result_t *result, const bench_row_
              row->several_paths ? "*" : "", row->unexpected ? "!" : "");
     fprintf(file, "%11s %10.0f %8" PRIu64 " %6.2f %6.2f  %-13s %-3s", tokens, row->bytes, row->calls,
             100 * row->call_share, 100 * row->byte_share, path, letters);
-    print_number(file, 8, row->us.p50);
-    print_number(file, 8, row->us.p95);
-    print_number(file, 8, row->us.p99);
-    print_number(file, 5, row->us.cv_percent);
-    print_number(file, 6, row->algbw_gbs);
+    bench_text_number(file, 8, row->us.p50);
+    bench_text_number(file, 8, row->us.p95);
+    bench_text_number(file, 8, row->us.p99);
+    bench_text_number(file, 5, row->us.cv_percent);
+    bench_text_number(file, 6, row->algbw_gbs);
     if (result->info.size == 1)
         fprintf(file, " %6s", "n/a");
     else
-        print_number(file, 6, row->busbw_gbs);
+        bench_text_number(file, 6, row->busbw_gbs);
     fprintf(file, " %10.0f %6" PRIu64 "\n", row->wire_bytes, row->wrong);
 }
 
@@ -208,9 +153,9 @@ static void print_reasons(FILE *file, const reasons_t *reasons) {
                                  tpcomm_path_name(d->rejected[r].path), d->rejected[r].why_not);
             if (wrote > 0) used += (size_t)wrote;
         }
-        print_field(file, label, text);
+        bench_text_field(file, label, text);
     }
-    if (reasons->more) print_field(file, "?", "further reasons: see --json");
+    if (reasons->more) bench_text_field(file, "?", "further reasons: see --json");
 }
 
 static void print_sizes(FILE *file, const bench_result_t *result, const bench_report_t *report) {
@@ -242,12 +187,12 @@ static void print_split(FILE *file, const bench_replay_t *replay, const bench_re
             if (kind != BENCH_SPLIT_OVERALL && report->split[phase][BENCH_SPLIT_OVERALL].iterations == 0) continue;
             fprintf(file, "%-8s %-9s %6" PRIu64 " %9" PRIu64, bench_phase_names[phase], bench_split_names[kind],
                     share->iterations, share->calls);
-            print_number(file, 10, n > 0 ? share->bytes / n / 1e6 : NAN);
-            print_number(file, 10, share->us.mean);
-            print_number(file, 10, share->us.p50);
-            print_number(file, 10, share->us.p95);
-            print_number(file, 10, share->us.min);
-            print_number(file, 10, share->us.max);
+            bench_text_number(file, 10, n > 0 ? share->bytes / n / 1e6 : NAN);
+            bench_text_number(file, 10, share->us.mean);
+            bench_text_number(file, 10, share->us.p50);
+            bench_text_number(file, 10, share->us.p95);
+            bench_text_number(file, 10, share->us.min);
+            bench_text_number(file, 10, share->us.max);
             fputc('\n', file);
         }
     }
@@ -271,11 +216,12 @@ static void print_skew(FILE *file, const bench_result_t *result, const bench_rep
     char last[512];
     if (result->info.size == 1) return;
     print_last(last, sizeof last, result, false);
-    print_line(file, "call skew", "last arrival minus first, mean %.2f us%s", report->call_skew_us, last);
+    bench_text_line(file, "call skew", "last arrival minus first, mean %.2f us%s", report->call_skew_us, last);
     if (!result->same_host) return;
     print_last(last, sizeof last, result, true);
-    print_line(file, "start skew", "at the common start of an iteration, not in the times: mean %.1f us, max %.1f us%s",
-               report->start_skew_us.mean, report->start_skew_us.max, last);
+    bench_text_line(file, "start skew",
+                    "at the common start of an iteration, not in the times: mean %.1f us, max %.1f us%s",
+                    report->start_skew_us.mean, report->start_skew_us.max, last);
 }
 
 static void print_lump(FILE *file, const bench_replay_t *replay, const bench_result_t *result,
@@ -283,15 +229,15 @@ static void print_lump(FILE *file, const bench_replay_t *replay, const bench_res
     const bench_summary_t *lump = &report->lump_us, *many = &report->lumped_us;
     if (!replay->lump) return;
     if (lump->n == 0) {
-        print_line(file, "lump", "none: one message of an iteration's bytes would be over %" PRIu64 " MiB",
-                   BENCH_LUMP_MAX_BYTES >> 20);
+        bench_text_line(file, "lump", "none: one message of an iteration's bytes would be over %" PRIu64 " MiB",
+                        BENCH_LUMP_MAX_BYTES >> 20);
         return;
     }
-    print_line(file, "lump",
-               "an iteration's bytes in one message: mean %.0f us, against %.0f us for the many (n = %" PRIu64
-               ", %.2f x%s)",
-               lump->mean, many->mean, lump->n, many->mean / lump->mean,
-               lump->n < result->done ? "; greater iterations left out" : "");
+    bench_text_line(file, "lump",
+                    "an iteration's bytes in one message: mean %.0f us, against %.0f us for the many (n = %" PRIu64
+                    ", %.2f x%s)",
+                    lump->mean, many->mean, lump->n, many->mean / lump->mean,
+                    lump->n < result->done ? "; greater iterations left out" : "");
 }
 
 void bench_table_print(FILE *file, const bench_replay_t *replay, const bench_result_t *result,
@@ -302,12 +248,12 @@ void bench_table_print(FILE *file, const bench_replay_t *replay, const bench_res
     fputc('\n', file);
     print_lump(file, replay, result, report);
     if (replay->padding.count > 0)
-        print_line(file, "padding", "adds %.1f %% to the bytes", 100 * report->padding_share);
+        bench_text_line(file, "padding", "adds %.1f %% to the bytes", 100 * report->padding_share);
     print_skew(file, result, report);
-    print_line(file, "checked",
-               "%" PRIu64
-               " elements bit for bit on %d rank%s, every element of every buffer after each iteration: %" PRIu64
-               " wrong",
-               result->checked, result->info.size, result->info.size > 1 ? "s" : "", result->wrong);
-    for (size_t i = 0; i < report->caveat_count; i++) print_field(file, i ? "" : "mind", report->caveats[i]);
+    bench_text_line(file, "checked",
+                    "%" PRIu64
+                    " elements bit for bit on %d rank%s, every element of every buffer after each iteration: %" PRIu64
+                    " wrong",
+                    result->checked, result->info.size, result->info.size > 1 ? "s" : "", result->wrong);
+    for (size_t i = 0; i < report->caveat_count; i++) bench_text_field(file, i ? "" : "mind", report->caveats[i]);
 }

@@ -29,13 +29,13 @@ static tpcomm_status_t warm_size(bench_run_t *run, uint32_t tokens, uint64_t *sa
     bench_warmup_t *warmup = &run->result->warmup[run->result->warmup_count];
     uint64_t elements = bench_replay_elements(replay, tokens), calls = 0, start_ns = tpc_clock_ns();
     uint64_t limit_ns = (uint64_t)(replay->budget_s * 1e9 / 10);
-    uint32_t pairs = bench_buffers_pairs(bench_replay_bytes(replay, tokens));
+    uint32_t pairs = bench_rotation_pairs(bench_replay_bytes(replay, tokens));
     uint64_t poison_ns = tpc_clock_ns();
     bench_run_poison(run, tokens, replay->warmup_calls);
     poison_ns = tpc_clock_ns() - poison_ns;
     for (uint64_t over = 0; calls < replay->warmup_calls && !over; calls++) {
-        const void *in = run->buffers.in[bench_buffers_in(pairs, calls)];
-        void *out = run->buffers.out[bench_buffers_out(pairs, calls)];
+        const void *in = run->buffers.in[bench_rotation_in(pairs, calls)];
+        void *out = run->buffers.out[bench_rotation_out(pairs, calls)];
         tpcomm_status_t status = bench_run_call(run, in, out, elements, 0, &samples[calls]);
         if (status != TPCOMM_OK) return status;
         over = run->rank == 0 && calls + 1 >= FEWEST_CALLS && tpc_clock_ns() - start_ns > limit_ns;

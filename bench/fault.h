@@ -6,8 +6,8 @@
  *   late@RANK:MS                  this rank is MS late at the start of every iteration
  *   die@RANK:ITERATION            this rank ends with exit code 9 before an iteration
  */
-#ifndef BENCH_REPLAY_FAULT_H
-#define BENCH_REPLAY_FAULT_H
+#ifndef BENCH_FAULT_H
+#define BENCH_FAULT_H
 
 #include <stdbool.h>
 #include <stdint.h>

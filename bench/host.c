@@ -5,7 +5,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "replay_summary.h"
+#include "manifest.h"
 
 /** First "key : value" line of a /proc file. */
 static void read_key(const char *path, const char *key, char *value_p, size_t bytes) {
@@ -38,11 +38,12 @@ void bench_host_read(bench_host_t *host_p) {
 }
 
 const char *bench_variable(size_t i) {
-    static const char prefix[] = "TPCOMM_";
+    static const char *const prefixes[] = {"TPCOMM_", "CUDA_", "NCCL_"};
     for (char **entry = environ; *entry; entry++) {
         const char *secret = strstr(*entry, "SECRET"), *equals = strchr(*entry, '=');
-        if (strncmp(*entry, prefix, sizeof prefix - 1) != 0 || !equals || (secret && secret < equals)) continue;
-        if (i-- == 0) return *entry;
+        if (!equals || (secret && secret < equals)) continue;
+        for (size_t k = 0; k < sizeof prefixes / sizeof prefixes[0]; k++)
+            if (strncmp(*entry, prefixes[k], strlen(prefixes[k])) == 0 && i-- == 0) return *entry;
     }
     return NULL;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "replay_fault.h"
+#include "fault.h"
 
 #include <errno.h>
 #include <stdlib.h>

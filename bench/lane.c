@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lane.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+enum { WRONG_SHOWN_MAX = 3 };
+
+/* ---------------------------------------------------------------- work */
+
+void bench_work_bytes(const bench_work_t *work, int32_t ranks, uint64_t *in_p, uint64_t *out_p) {
+    uint64_t bytes = tpc_coll_moves_data(work->coll) ? work->count * tpcomm_dtype_size(work->dtype) : 0;
+    *in_p = bytes * (work->coll == TPCOMM_REDUCE_SCATTER ? (uint64_t)ranks : 1);
+    *out_p = bytes * (work->coll == TPCOMM_ALL_GATHER ? (uint64_t)ranks : 1);
+}
+
+uint64_t bench_work_message(const bench_work_t *work, int32_t ranks) {
+    uint64_t in, out;
+    bench_work_bytes(work, ranks, &in, &out);
+    return in > out ? in : out;
+}
+
+static uint64_t round_up(uint64_t bytes) {
+    return (bytes + BENCH_ALIGNMENT - 1) / BENCH_ALIGNMENT * BENCH_ALIGNMENT;
+}
+
+bench_layout_t bench_lane_layout(const bench_lane_t *lane, const bench_work_t *work) {
+    bench_layout_t layout;
+    bench_work_bytes(work, lane->ranks, &layout.in_bytes, &layout.out_bytes);
+    layout.stride = round_up(layout.in_bytes > layout.out_bytes ? layout.in_bytes : layout.out_bytes);
+    layout.pairs = bench_rotation_pairs(layout.in_bytes / 2 + layout.out_bytes / 2);
+    while (layout.pairs > 2 && layout.pairs * layout.stride > lane->region_bytes) layout.pairs--;
+    return layout;
+}
+
+/* ---------------------------------------------------------------- the lane */
+
+static void set_comm(bench_lane_t *lane, tpcomm_t *comm) {
+    tpcomm_info_t info = {.struct_size = sizeof info};
+    lane->comm = comm;
+    if (tpcomm_comm_info(comm, &info) != TPCOMM_OK) return;
+    lane->rank = info.rank;
+    lane->ranks = info.size;
+    lane->stats_count = 0;
+    for (tpcomm_stats_t stats = {.struct_size = sizeof stats}; lane->stats_count < TPC_PATH_END; lane->stats_count++)
+        if (tpcomm_stats(comm, lane->stats_count, &stats) != TPCOMM_OK) break; /* past the last */
+}
+
+tpcomm_status_t bench_lane_new(const char *name, tpcomm_t *comm, bench_device_t *device, uint64_t message_bytes,
+                               const bench_fault_t *fault, bench_lane_t **lane_p) {
+    bench_lane_t *lane = calloc(1, sizeof *lane);
+    tpcomm_status_t status = lane ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
+    if (lane) {
+        uint64_t one = round_up(message_bytes ? message_bytes : 1), hot = one * BENCH_ROTATION_MAX;
+        if (hot > BENCH_HOT_BYTES) hot = BENCH_HOT_BYTES;
+        *lane = (bench_lane_t){.name = name, .world = comm, .device = device, .fault = fault};
+        lane->message_bytes = message_bytes;
+        lane->region_bytes = 2 * one > hot ? 2 * one : hot;
+        set_comm(lane, comm);
+        void *in = NULL, *out = NULL;
+        status = bench_device_alloc(device, lane->region_bytes, &in);
+        if (status == TPCOMM_OK) status = bench_device_alloc(device, lane->region_bytes, &out);
+        lane->in = in;
+        lane->out = out;
+    }
+    status = bench_agree(comm, status);
+    if (status != TPCOMM_OK) {
+        bench_lane_free(lane);
+        return status;
+    }
+    *lane_p = lane;
+    return TPCOMM_OK;
+}
+
+void bench_lane_free(bench_lane_t *lane) {
+    if (!lane) return;
+    /* No free while a peer's kernel waits. */
+    if (bench_device_sync(lane->device) == TPCOMM_OK) (void)tpcomm_host_barrier(lane->world, 0);
+    for (size_t i = 0; i < 2; i++) bench_data_free(lane->data[i]);
+    bench_device_free(lane->device, lane->in);
+    bench_device_free(lane->device, lane->out);
+    free(lane);
+}
+
+void bench_lane_use(bench_lane_t *lane, tpcomm_t *comm) {
+    set_comm(lane, comm ? comm : lane->world);
+}
+
+tpcomm_status_t bench_lane_data(bench_lane_t *lane, const bench_work_t *work, uint64_t seed, bool exact,
+                                bench_data_t **data_p) {
+    bench_data_spec_t spec = {.dtype = work->dtype,
+                              .op = tpc_coll_reduces(work->coll) ? work->op : 0,
+                              .rank = lane->rank,
+                              .ranks = lane->ranks,
+                              .seed = seed,
+                              .exact = exact};
+    const bench_data_spec_t *now = &lane->data_of;
+    if (lane->data_coll != work->coll || now->dtype != spec.dtype || now->op != spec.op || now->rank != spec.rank ||
+        now->ranks != spec.ranks || now->seed != seed) {
+        for (size_t i = 0; i < 2; i++) bench_data_free(lane->data[i]);
+        memset(lane->data, 0, sizeof lane->data);
+        lane->filled = NULL;
+        lane->data_of = spec;
+        lane->data_coll = work->coll;
+    }
+    if (!lane->data[exact]) {
+        tpcomm_status_t status = bench_data_new(&spec, &lane->data[exact]);
+        if (status != TPCOMM_OK) return status;
+    }
+    *data_p = lane->data[exact];
+    return TPCOMM_OK;
+}
+
+/* ---------------------------------------------------------------- buffers */
+
+static unsigned char *pair_of(unsigned char *region, const bench_layout_t *layout, uint32_t pair) {
+    return region + pair * layout->stride;
+}
+
+/** Where in an in-place buffer this rank's smaller part is. */
+static uint64_t own_offset(const bench_act_t *act) {
+    const bench_layout_t *layout = &act->layout;
+    uint64_t less = layout->in_bytes < layout->out_bytes ? layout->in_bytes : layout->out_bytes;
+    return layout->in_bytes == layout->out_bytes ? 0 : (uint64_t)act->lane->rank * less;
+}
+
+tpcomm_status_t bench_act_fill(bench_act_t *act) {
+    bench_lane_t *lane = act->lane;
+    size_t size = tpcomm_dtype_size(act->work->dtype);
+    if (!tpc_coll_moves_data(act->work->coll)) return TPCOMM_OK;
+    if (lane->filled == act->data && lane->filled_count == act->work->count) return TPCOMM_OK;
+    for (uint32_t pair = 0; pair < act->layout.pairs; pair++) {
+        unsigned char *to = pair_of(lane->in, &act->layout, pair);
+        for (uint64_t done = 0; done < act->layout.in_bytes;) {
+            uint64_t bytes = bench_device_piece(lane->device, act->layout.in_bytes - done);
+            bench_data_fill(act->data, pair, done / size, bench_device_window(lane->device, to + done), bytes / size);
+            tpcomm_status_t status = bench_device_put(lane->device, to + done, bytes);
+            if (status != TPCOMM_OK) return status;
+            done += bytes;
+        }
+    }
+    lane->filled = act->data;
+    lane->filled_count = act->work->count;
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t bench_act_reset(bench_act_t *act) {
+    bench_device_t *device = act->lane->device;
+    const bench_layout_t *layout = &act->layout;
+    bool has_input = act->work->coll != TPCOMM_BROADCAST || act->work->root == act->lane->rank;
+    tpcomm_status_t status = TPCOMM_OK;
+    for (uint32_t pair = 0; pair < layout->pairs && status == TPCOMM_OK; pair++) {
+        unsigned char *out = pair_of(act->lane->out, layout, pair);
+        status =
+            bench_device_fill(device, out, BENCH_POISON, act->variant.in_place ? layout->stride : layout->out_bytes);
+        if (status != TPCOMM_OK || !act->variant.in_place || !has_input) continue;
+        uint64_t offset = act->work->coll == TPCOMM_ALL_GATHER ? own_offset(act) : 0;
+        status = bench_device_copy(device, out + offset, pair_of(act->lane->in, layout, pair), layout->in_bytes);
+    }
+    return status;
+}
+
+tpcomm_status_t bench_act_call(bench_act_t *act, uint64_t number) {
+    bench_lane_t *lane = act->lane;
+    const bench_work_t *work = act->work;
+    tpcomm_call_t call = {.struct_size = sizeof call,
+                          .coll = work->coll,
+                          .dtype = work->dtype,
+                          .op = work->op,
+                          .path = act->variant.path,
+                          .root = work->root,
+                          .count = work->count,
+                          .tag = lane->measurements};
+    uint32_t pairs = act->layout.pairs;
+    if (!tpc_coll_moves_data(work->coll)) {
+        call.count = 0;
+    } else if (act->variant.in_place) {
+        unsigned char *buffer = pair_of(lane->out, &act->layout, (uint32_t)(number % pairs));
+        call.in = buffer + (work->coll == TPCOMM_ALL_GATHER ? own_offset(act) : 0);
+        call.out = buffer + (work->coll == TPCOMM_REDUCE_SCATTER ? own_offset(act) : 0);
+    } else {
+        call.in = pair_of(lane->in, &act->layout, bench_rotation_in(pairs, number));
+        call.out = pair_of(lane->out, &act->layout, bench_rotation_out(pairs, number));
+    }
+    if (lane->fault->slow && lane->calls_begun == lane->fault->slow_call && lane->rank == lane->ranks - 1)
+        bench_fault_sleep(lane->fault->slow_ms);
+    lane->calls_begun++;
+    act->calls++;
+    return tpcomm_call(lane->comm, &call, bench_device_stream(lane->device));
+}
+
+/* ---------------------------------------------------------------- checks */
+
+/** How often a batch of calls in place meets a buffer. */
+static uint64_t repeats_of(const bench_act_t *act, uint64_t calls, uint32_t pair) {
+    return calls / act->layout.pairs + (pair < calls % act->layout.pairs);
+}
+
+tpcomm_status_t bench_act_prepare_check(bench_act_t *act, uint64_t calls) {
+    tpcomm_status_t status = TPCOMM_OK;
+    if (!act->variant.in_place || !tpc_coll_reduces(act->work->coll)) return TPCOMM_OK;
+    for (uint32_t pair = 0; pair < act->layout.pairs && status == TPCOMM_OK; pair++)
+        status = bench_data_repeat(act->data, repeats_of(act, calls, pair), act->work->coll == TPCOMM_REDUCE_SCATTER);
+    return status;
+}
+
+static void show_wrong(bench_act_t *act, const bench_expect_t *expect, const void *data, uint64_t wrong, uint64_t first,
+                       uint64_t offset) {
+    bench_lane_t *lane = act->lane;
+    size_t size = tpcomm_dtype_size(act->work->dtype);
+    uint64_t got = 0;
+    if (lane->wrong_shown++ >= WRONG_SHOWN_MAX) return;
+    memcpy(&got, (const unsigned char *)data + first * size, size);
+    fprintf(stderr,
+            "tpcomm-bench %s: rank %d: %s of %" PRIu64 " %s%s, path %s, buffer %u: %" PRIu64
+            " wrong elements, the first is element %" PRIu64 ": 0x%0*" PRIx64 ", want 0x%0*" PRIx64 "\n",
+            lane->name, lane->rank, tpcomm_coll_name(act->work->coll), act->work->count,
+            tpcomm_dtype_name(act->work->dtype), act->variant.in_place ? ", in place" : "",
+            tpcomm_path_name(act->variant.path), expect->buffer, wrong, offset + first, (int)(2 * size), got,
+            (int)(2 * size), bench_data_expected(act->data, expect, first));
+}
+
+/** Compare count elements at out, of which the first is element `offset` of the whole output. */
+static tpcomm_status_t check_part(bench_act_t *act, bench_expect_t expect, const unsigned char *out, uint64_t count,
+                                  uint64_t offset, uint64_t *checked_p, uint64_t *wrong_p) {
+    bench_device_t *device = act->lane->device;
+    size_t size = tpcomm_dtype_size(act->work->dtype);
+    for (uint64_t done = 0; done < count;) {
+        uint64_t part = bench_device_piece(device, (count - done) * size) / size, first = 0;
+        const void *data;
+        tpcomm_status_t status = bench_device_get(device, out + done * size, part * size, &data);
+        if (status != TPCOMM_OK) return status;
+        uint64_t wrong = bench_data_check(act->data, &expect, data, part, &first);
+        if (wrong) show_wrong(act, &expect, data, wrong, first, offset + done);
+        *checked_p += part;
+        *wrong_p += wrong;
+        expect.from += part;
+        done += part;
+    }
+    return TPCOMM_OK;
+}
+
+/** One output, which call after call has made of a buffer. */
+static tpcomm_status_t check_output(bench_act_t *act, uint32_t buffer, uint64_t repeats, const unsigned char *out,
+                                    uint64_t *checked_p, uint64_t *wrong_p) {
+    const bench_work_t *work = act->work;
+    bench_expect_t expect = {.buffer = buffer, .of_rank = -1, .repeats = repeats};
+    tpcomm_status_t status = TPCOMM_OK;
+    switch (work->coll) {
+    case TPCOMM_BROADCAST:
+        expect.of_rank = work->root;
+        break;
+    case TPCOMM_REDUCE_SCATTER:
+        expect.from = (uint64_t)act->lane->rank * work->count;
+        if (act->variant.in_place) out += own_offset(act);
+        break;
+    case TPCOMM_ALL_GATHER:
+        for (int32_t r = 0; r < act->lane->ranks && status == TPCOMM_OK; r++) {
+            expect.of_rank = r;
+            status = check_part(act, expect, out + (uint64_t)r * act->layout.in_bytes, work->count,
+                                (uint64_t)r * work->count, checked_p, wrong_p);
+        }
+        return status;
+    default:
+        break;
+    }
+    return check_part(act, expect, out, work->count, 0, checked_p, wrong_p);
+}
+
+/** A barrier: nobody leaves before all have come, by the clock that the ranks of a host share. */
+static tpcomm_status_t check_barrier(bench_act_t *act, uint64_t *checked_p, uint64_t *wrong_p) {
+    tpcomm_status_t status = tpcomm_host_barrier(act->lane->comm, 0);
+    double times[2] = {(double)tpc_clock_ns(), 0};
+    if (status == TPCOMM_OK) status = bench_act_call(act, 0);
+    if (status == TPCOMM_OK) status = bench_device_sync(act->lane->device);
+    times[1] = -(double)tpc_clock_ns();
+    double left = -times[1];
+    if (status == TPCOMM_OK) status = bench_gather_max(act->lane->comm, times, 2);
+    if (status != TPCOMM_OK) return status;
+    *checked_p += 1;
+    *wrong_p += times[0] > left;
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t bench_act_check(bench_act_t *act, uint64_t calls, uint64_t *checked_p, uint64_t *wrong_p) {
+    tpcomm_status_t status = TPCOMM_OK;
+    if (!tpc_coll_moves_data(act->work->coll)) return check_barrier(act, checked_p, wrong_p);
+    for (uint32_t pair = 0; pair < act->layout.pairs && status == TPCOMM_OK; pair++) {
+        const unsigned char *out = pair_of(act->lane->out, &act->layout, pair);
+        if (act->variant.in_place) {
+            uint64_t repeats = repeats_of(act, calls, pair);
+            if (repeats > 0) status = check_output(act, pair, repeats, out, checked_p, wrong_p);
+            continue;
+        }
+        uint64_t last = bench_rotation_last(act->layout.pairs, calls, pair);
+        if (last == UINT64_MAX) continue;
+        status = check_output(act, bench_rotation_in(act->layout.pairs, last), 1, out, checked_p, wrong_p);
+    }
+    return status;
+}
+
+tpcomm_status_t bench_act_spoil(bench_act_t *act, uint64_t calls, uint64_t element) {
+    uint32_t pairs = act->layout.pairs;
+    uint32_t pair = act->variant.in_place ? (uint32_t)((calls - 1) % pairs) : bench_rotation_out(pairs, calls - 1);
+    size_t size = tpcomm_dtype_size(act->work->dtype);
+    if (element >= act->work->count) return TPCOMM_OK;
+    unsigned char *out = pair_of(act->lane->out, &act->layout, pair);
+    if (act->variant.in_place && act->work->coll == TPCOMM_REDUCE_SCATTER) out += own_offset(act);
+    return bench_device_fill(act->lane->device, out + element * size, 0x55, size);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** A rank's buffers and test data, and one call in them: what the files of a measurement share (measure.h). */
+#ifndef BENCH_LANE_H
+#define BENCH_LANE_H
+
+#include "measure.h"
+
+struct bench_lane {
+    const char *name;
+    tpcomm_t *world, *comm; /* world: of all ranks of the lane */
+    bench_device_t *device;
+    const bench_fault_t *fault;
+    int32_t rank, ranks; /* of comm */
+    int32_t stats_count; /* paths that tpcomm_stats of comm tells of */
+    unsigned char *in, *out;
+    uint64_t region_bytes, message_bytes; /* of in and out each; greatest message */
+    /* Data by the contract, exact data; of what work, for which group. */
+    bench_data_t *data[2];
+    bench_data_spec_t data_of;
+    tpcomm_coll_t data_coll;
+    /* What the inputs hold. */
+    const bench_data_t *filled;
+    uint64_t filled_count;
+    uint64_t calls_begun, measurements, wrong_shown;
+};
+
+/** Where a call's buffers are. */
+typedef struct {
+    uint64_t in_bytes, out_bytes, stride; /* a pair's distance to the next */
+    uint32_t pairs;
+} bench_layout_t;
+
+/** A variant of a piece of work, in its buffers. */
+typedef struct {
+    bench_lane_t *lane;
+    const bench_work_t *work;
+    bench_variant_t variant;
+    bench_layout_t layout;
+    bench_data_t *data;
+    uint64_t calls; /* made, on this rank */
+} bench_act_t;
+
+bench_layout_t bench_lane_layout(const bench_lane_t *lane, const bench_work_t *work);
+
+/** The data of a piece of work, exact or by the contract; made if need be. Fails: NO_MEMORY. */
+tpcomm_status_t bench_lane_data(bench_lane_t *lane, const bench_work_t *work, uint64_t seed, bool exact,
+                                bench_data_t **data_p);
+
+/** See to it that the inputs hold the act's data. */
+tpcomm_status_t bench_act_fill(bench_act_t *act);
+/** Poison the outputs; in place: put fresh inputs there. */
+tpcomm_status_t bench_act_reset(bench_act_t *act);
+/** Call number `call` of a batch. */
+tpcomm_status_t bench_act_call(bench_act_t *act, uint64_t call);
+/** Make ready to check `calls` calls in place. Fails: NO_MEMORY. */
+tpcomm_status_t bench_act_prepare_check(bench_act_t *act, uint64_t calls);
+/** Compare all that a batch of `calls` calls, or several of them, have written; adds to checked_p and wrong_p. */
+tpcomm_status_t bench_act_check(bench_act_t *act, uint64_t calls, uint64_t *checked_p, uint64_t *wrong_p);
+/** Plant the fault "wrong" in what the last call wrote. */
+tpcomm_status_t bench_act_spoil(bench_act_t *act, uint64_t calls, uint64_t element);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * How the ranks of a measuring subcommand come about: those of a launcher where one started this process, else threads,
+ * else processes that are copies of this one. And on which device each of them computes.
+ */
+#ifndef BENCH_RANKS_H
+#define BENCH_RANKS_H
+
+#include "device.h"
+#include "tpcomm.h"
+
+/** Whether this build's library has the CUDA device. */
+#ifndef BENCH_CUDA
+#define BENCH_CUDA 0
+#endif
+
+#define BENCH_DEVICE_WORDS "auto|cpu|cuda"
+typedef enum { BENCH_DEVICE_AUTO, BENCH_DEVICE_CPU, BENCH_DEVICE_CUDA } bench_device_kind_t;
+
+/** One rank's work: comm and device are its own; returns an exit code. Finalizes comm, but does not destroy it. */
+typedef int (*bench_rank_fn)(void *arg, tpcomm_t *comm, bench_device_t *device);
+
+typedef struct {
+    const char *command; /**< "replay" */
+    int argc;            /**< of the subcommand, for the copies */
+    char **argv;
+    int32_t ranks;
+    bool ranks_given; /**< --ranks stands on the command line */
+    bool threads;
+    bench_device_kind_t device;
+    const char *devices; /**< "0,1": rank r's GPU, again from the start where there are more ranks; NULL: one each */
+    const char *tuning_file; /**< NULL: none but the environment's */
+    bench_rank_fn fn;
+    void *arg;
+} bench_ranks_t;
+
+/** What can be refused without a communicator. Fails: UNSUPPORTED (a GPU with a build without), INVALID_ARG. */
+tpcomm_status_t bench_ranks_check(const bench_ranks_t *ranks, bool graph);
+
+/** Run them all; the exit code is rank 0's, or that of the first other that failed. */
+int bench_ranks_run(const bench_ranks_t *ranks);
+
+/** Whether the option --name stands on the command line. */
+bool bench_is_given(int argc, char **argv, const char *name, char letter);
+
+#endif

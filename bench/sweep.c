@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** tpcomm-bench sweep: one collective over a range of sizes, in the habits of nccl-tests. */
+#include "sweep.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "options.h"
+#include "ranks.h"
+
+#define SEED_MAX ((UINT64_C(1) << 53) - 1) /* exact in JSON */
+
+#define COLL_WORD(coll, name)  "|" name
+#define COLL_VALUE(coll, name) coll,
+static const char coll_words[] = TPC_COLL_LIST(COLL_WORD);
+static const tpcomm_coll_t coll_values[] = {TPC_COLL_LIST(COLL_VALUE)};
+
+typedef struct {
+    const char *min_bytes, *max_bytes, *step_bytes, *dtype, *redop, *path, *devices, *json;
+    uint64_t factor, iters, warmup, root, ranks, calls, seed, cycles;
+    double row_ms;
+    int32_t op, device, mode, place;
+    bool threads, processes, verify_path;
+} settings_t;
+
+enum { PLACE_BOTH, PLACE_OUT, PLACE_IN };
+
+static const bench_option_t options[] = {
+    BENCH_LETTER_TEXT("minbytes", 'b', settings_t, min_bytes, "SIZE",
+                      "smallest message; K, M and G are powers of 1024"),
+    BENCH_LETTER_TEXT("maxbytes", 'e', settings_t, max_bytes, "SIZE", "greatest message"),
+    BENCH_U64("stepfactor", 'f', settings_t, factor, "F", 2, 1024, "every size is the one before times F"),
+    BENCH_LETTER_TEXT("stepbytes", 'i', settings_t, step_bytes, "SIZE",
+                      "every size is the one before plus SIZE, in place of -f"),
+    BENCH_U64("iters", 'n', settings_t, iters, "N", 1, 1000000,
+              "samples of every measurement, rounded up to tens; as many as fit --row-ms, 20 to 1000, unless given"),
+    BENCH_U64("warmup", 'w', settings_t, warmup, "W", 2, 100000, "calls before every measurement, not counted"),
+    BENCH_WORD("op", settings_t, op, coll_words + 1, "the collective"),
+    BENCH_LETTER_TEXT("dtype", 'd', settings_t, dtype, "LIST", "types of an element: bf16,f16,f32,..."),
+    BENCH_LETTER_TEXT("redop", 'o', settings_t, redop, "LIST", "reductions: sum,avg,max,min,prod"),
+    BENCH_U64("root", 'r', settings_t, root, "R", 0, TPCOMM_MAX_RANKS - 1, "of a broadcast"),
+    BENCH_TEXT("path", false, settings_t, path, "LIST",
+               "paths, measured by turns in one run: oneshot,nccl,...; auto: the library's choice"),
+    BENCH_U64("ranks", 0, settings_t, ranks, "N", 1, TPCOMM_MAX_RANKS,
+              "ranks to start on this host; under a launcher, its number"),
+    BENCH_FLAG("threads", settings_t, threads, "the ranks are threads of this process"),
+    BENCH_FLAG("processes", settings_t, processes, "the ranks are processes of their own (without --threads they are)"),
+    BENCH_WORD("device", settings_t, device, BENCH_DEVICE_WORDS, "where the ranks compute"),
+    BENCH_TEXT("devices", false, settings_t, devices, "LIST",
+               "GPU of rank 0, 1, ...: 0,0 shares one; again from the start where there are more ranks"),
+    BENCH_WORD("mode", settings_t, mode, "eager|graph", "one call after the other, or a CUDA graph of --calls calls"),
+    BENCH_U64("calls", 0, settings_t, calls, "C", 1, 10000, "dependent calls of one sample on a GPU"),
+    BENCH_WORD("place", settings_t, place, "both|out|in", "out of place, in place, or both"),
+    BENCH_DOUBLE("row-ms", settings_t, row_ms, "MS", 1.0, 3.6e6, "time for the samples of one measurement without -n"),
+    BENCH_U64("seed", 0, settings_t, seed, "S", 0, SEED_MAX, "decides the data"),
+    BENCH_FLAG("verify-path", settings_t, verify_path,
+               "fail where the library's counters name another path than tpcomm_explain did"),
+    BENCH_U64("cycles", 0, settings_t, cycles, "K", 1, 1000,
+              "run it in K fresh processes, one after the other, and bring "
+              "their medians together"),
+    BENCH_TEXT("json", false, settings_t, json, "FILE", "write everything to FILE too (tpcomm-sweep/1)"),
+};
+
+static const settings_t defaults = {.min_bytes = "1K",
+                                    .max_bytes = "16M",
+                                    .step_bytes = "0",
+                                    .factor = 2,
+                                    .warmup = 5,
+                                    .dtype = "bf16",
+                                    .redop = "sum",
+                                    .path = "auto",
+                                    .ranks = 2,
+                                    .calls = 50,
+                                    .row_ms = 200,
+                                    .seed = 1,
+                                    .cycles = 1};
+
+static const bench_options_t table = {
+    .command = "sweep",
+    .about =
+        "Measure a collective over a range of message sizes on N ranks and check every element on every rank. The\n"
+        "columns are nccl-tests', and more; docs/sweep.md explains them.\n"
+        "Exit code: 0 ok, 1 an element was wrong or nothing was checked, 2 usage or input, 3 the communicator\n"
+        "failed. Where a launcher started the ranks, rank 0 prints and gives the verdict.",
+    .options = options,
+    .count = sizeof options / sizeof options[0],
+    .defaults = &defaults,
+    .settings_bytes = sizeof defaults,
+};
+
+/* ---------------------------------------------------------------- settings */
+
+/** Call add with each name of a list. */
+static tpcomm_status_t parse_list(const char *option, const char *list,
+                                  bool (*parse)(const char *name, int32_t *value_p), int32_t *values, size_t most,
+                                  size_t *count_p) {
+    size_t count = 0;
+    for (const char *at = list;; at++) {
+        char name[32];
+        size_t length = strcspn(at, ",");
+        int32_t value;
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), at);
+        if (!parse(name, &value))
+            return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s: there is no %s", option, list, name);
+        for (size_t i = 0; i < count; i++)
+            if (values[i] == value)
+                return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s: %s stands twice", option, list, name);
+        if (count == most) return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s: at most %zu", option, list, most);
+        values[count++] = value;
+        at += length;
+        if (*at == '\0') break;
+    }
+    *count_p = count;
+    return TPCOMM_OK;
+}
+
+static tpcomm_status_t parse_size(const char *option, const char *text, uint64_t *bytes_p) {
+    if (bench_parse_bytes(text, bytes_p) && *bytes_p <= UINT64_C(1) << 40) return TPCOMM_OK;
+    return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s: allowed are whole numbers, also with K, M or G, up to 1024G",
+                     option, text);
+}
+
+static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep) {
+    tpcomm_status_t status = parse_size("minbytes", settings->min_bytes, &sweep->min_bytes);
+    if (status == TPCOMM_OK) status = parse_size("maxbytes", settings->max_bytes, &sweep->max_bytes);
+    if (status == TPCOMM_OK) status = parse_size("stepbytes", settings->step_bytes, &sweep->step_bytes);
+    if (status == TPCOMM_OK && sweep->min_bytes == 0)
+        status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--minbytes 0: a message of no bytes says nothing");
+    if (status == TPCOMM_OK && sweep->max_bytes < sweep->min_bytes)
+        status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--maxbytes %s is below --minbytes %s", settings->max_bytes,
+                           settings->min_bytes);
+    if (status == TPCOMM_OK)
+        status = parse_list("dtype", settings->dtype, tpc_dtype_parse, sweep->dtypes, BENCH_SWEEP_DTYPES_MAX,
+                            &sweep->dtype_count);
+    if (status == TPCOMM_OK)
+        status = parse_list("redop", settings->redop, tpc_op_parse, sweep->ops, BENCH_SWEEP_OPS_MAX, &sweep->op_count);
+    if (status == TPCOMM_OK)
+        status =
+            parse_list("path", settings->path, tpc_path_parse, sweep->paths, BENCH_SWEEP_PATHS_MAX, &sweep->path_count);
+    if (status == TPCOMM_OK) status = bench_fault_read(&sweep->fault);
+    if (status == TPCOMM_OK) status = bench_check_writable("--json", settings->json);
+    if (status != TPCOMM_OK) return status;
+    if (settings->threads && settings->processes)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "--threads and --processes contradict");
+    sweep->step_factor = settings->factor;
+    sweep->coll = coll_values[settings->op];
+    sweep->root = (int32_t)settings->root;
+    sweep->place[BENCH_OUT_OF_PLACE] = settings->place != PLACE_IN;
+    sweep->place[BENCH_IN_PLACE] = settings->place != PLACE_OUT;
+    if (!tpc_coll_moves_data(sweep->coll)) { /* nothing to be in place */
+        sweep->place[BENCH_OUT_OF_PLACE] = true;
+        sweep->place[BENCH_IN_PLACE] = false;
+    }
+    sweep->verify_path = settings->verify_path;
+    sweep->json_path = settings->json;
+    sweep->how = (bench_measuring_t){.graph = settings->mode == 1,
+                                     .calls = (uint32_t)settings->calls,
+                                     .samples = settings->iters,
+                                     .warmup_calls = settings->warmup,
+                                     .budget_ms = settings->row_ms,
+                                     .seed = settings->seed};
+    return TPCOMM_OK;
+}
+
+/* ---------------------------------------------------------------- one rank */
+
+static uint64_t hash_more(uint64_t hash, const void *data, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/** The ranks of a launcher may have been started with different options. */
+static tpcomm_status_t agree_on_settings(const bench_sweep_t *sweep, tpcomm_t *comm) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    const uint64_t numbers[] = {(uint64_t)sweep->coll,
+                                sweep->min_bytes,
+                                sweep->max_bytes,
+                                sweep->step_bytes,
+                                sweep->step_factor,
+                                (uint64_t)sweep->root,
+                                sweep->place[0],
+                                sweep->place[1],
+                                sweep->how.graph,
+                                sweep->how.calls,
+                                sweep->how.samples,
+                                sweep->how.warmup_calls,
+                                sweep->how.seed,
+                                (uint64_t)sweep->path_count,
+                                (uint64_t)sweep->dtype_count,
+                                (uint64_t)sweep->op_count,
+                                sweep->verify_path};
+    hash = hash_more(hash, numbers, sizeof numbers);
+    hash = hash_more(hash, sweep->dtypes, sweep->dtype_count * sizeof sweep->dtypes[0]);
+    hash = hash_more(hash, sweep->ops, sweep->op_count * sizeof sweep->ops[0]);
+    hash = hash_more(hash, sweep->paths, sweep->path_count * sizeof sweep->paths[0]);
+    hash = hash_more(hash, &sweep->how.budget_ms, sizeof sweep->how.budget_ms);
+    double mine = (double)(hash >> 12), both[2] = {mine, -mine};
+    tpcomm_status_t status = bench_gather_max(comm, both, 2);
+    if (status != TPCOMM_OK || both[0] == -both[1]) return status;
+    return tpc_error(TPCOMM_ERR_CONFIG_MISMATCH, "the ranks were started with different options");
+}
+
+static void show_progress(const bench_sweep_result_t *result, size_t row) {
+    if (result->manifest.info.rank != 0 || !isatty(STDERR_FILENO) || isatty(STDOUT_FILENO)) return;
+    if (row == result->row_count)
+        fputs("\r\033[K", stderr);
+    else
+        fprintf(stderr, "\r\033[Ksweep: row %zu of %zu, %" PRIu64 " bytes", row + 1, result->row_count,
+                result->rows[row].bytes);
+}
+
+static void sum_up(const bench_sweep_t *sweep, bench_sweep_row_t *row, bench_sweep_result_t *result) {
+    for (size_t p = 0; p < sweep->path_count; p++)
+        for (int place = 0; place < BENCH_PLACES; place++) {
+            bench_measured_t *measured = &row->measured[p][place];
+            if (!sweep->place[place]) continue;
+            row->us[p][place] = bench_summarise(measured->us, measured->samples);
+            result->checked += measured->checked;
+            result->wrong += measured->wrong;
+            if (measured->refused) {
+                result->refused++;
+                continue;
+            }
+            if (!bench_as_expected(measured)) result->unexpected++;
+            if (row->us[p][place].cv_percent > BENCH_UNSTABLE_PERCENT) result->unstable++;
+            free(measured->us); /* the samples have said what they had to say */
+            measured->us = NULL;
+        }
+}
+
+static tpcomm_status_t run_row(const bench_sweep_t *sweep, bench_lane_t *lane, bench_sweep_row_t *row,
+                               bench_sweep_result_t *result) {
+    bench_variant_t variants[BENCH_SWEEP_PATHS_MAX * BENCH_PLACES];
+    bench_measured_t measured[BENCH_SWEEP_PATHS_MAX * BENCH_PLACES];
+    size_t count = 0;
+    memset(measured, 0, sizeof measured);
+    for (size_t p = 0; p < sweep->path_count; p++)
+        for (int place = 0; place < BENCH_PLACES; place++)
+            if (sweep->place[place]) variants[count++] = (bench_variant_t){sweep->paths[p], place == BENCH_IN_PLACE};
+    tpcomm_status_t status = bench_measure(lane, &sweep->how, &row->work, variants, count, measured);
+    count = 0;
+    for (size_t p = 0; p < sweep->path_count; p++)
+        for (int place = 0; place < BENCH_PLACES; place++)
+            if (sweep->place[place]) row->measured[p][place] = measured[count++];
+    if (status == TPCOMM_OK) sum_up(sweep, row, result);
+    return status;
+}
+
+/** All rows; rank 0 prints each as it comes. */
+static tpcomm_status_t run_rows(const bench_sweep_t *sweep, tpcomm_t *comm, bench_device_t *device,
+                                bench_sweep_result_t *result) {
+    bench_lane_t *lane = NULL;
+    uint64_t greatest = 0;
+    int32_t rank = result->manifest.info.rank, ranks = result->manifest.info.size;
+    tpcomm_status_t status = bench_sweep_plan(sweep, ranks, &result->rows, &result->row_count);
+    if (status == TPCOMM_OK && sweep->root >= ranks)
+        status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--root %d: the ranks are 0 to %d", sweep->root, ranks - 1);
+    if (status == TPCOMM_OK && sweep->how.graph && !device->gpu)
+        status = tpc_error(TPCOMM_ERR_UNSUPPORTED, "--mode graph: the ranks compute on the cpu device");
+    if ((status = bench_agree(comm, status)) != TPCOMM_OK) return status;
+    for (size_t r = 0; r < result->row_count; r++)
+        if (result->rows[r].bytes > greatest) greatest = result->rows[r].bytes;
+    status = bench_lane_new("sweep", comm, device, greatest, &sweep->fault, &lane);
+    if (status == TPCOMM_OK && rank == 0) bench_sweep_print_head(stdout, sweep, &result->manifest);
+    for (size_t r = 0; r < result->row_count && status == TPCOMM_OK; r++) {
+        show_progress(result, r);
+        status = run_row(sweep, lane, &result->rows[r], result);
+        if (status == TPCOMM_OK && rank == 0) bench_sweep_print_row(stdout, sweep, &result->rows[r], ranks);
+    }
+    show_progress(result, result->row_count);
+    if (status != TPCOMM_OK) { /* wakes the others, before memory is freed that their kernels may still write */
+        char text[TPC_ERROR_BYTES];
+        snprintf(text, sizeof text, "%s", tpcomm_last_error());
+        tpcomm_abort(comm, text);
+        bench_lane_free(lane);
+        return tpc_error(status, "%s", text);
+    }
+    bench_lane_free(lane);
+    return TPCOMM_OK;
+}
+
+static int judge(const bench_sweep_t *sweep, const bench_sweep_result_t *result) {
+    bench_sweep_print_foot(stdout, sweep, result);
+    tpcomm_status_t status = sweep->json_path ? bench_sweep_json(sweep, result) : TPCOMM_OK;
+    if (result->wrong > 0 || result->checked == 0) {
+        fprintf(stderr, "tpcomm-bench sweep: %" PRIu64 " of %" PRIu64 " elements are wrong\n", result->wrong,
+                result->checked);
+        return BENCH_EXIT_WRONG;
+    }
+    if (status != TPCOMM_OK) return bench_report("sweep", status);
+    if (!sweep->verify_path || result->unexpected == 0) return BENCH_EXIT_OK;
+    fprintf(stderr, "tpcomm-bench sweep: --verify-path: %zu measurements took other paths than explain said\n",
+            result->unexpected);
+    return BENCH_EXIT_WRONG;
+}
+
+typedef struct {
+    const bench_sweep_t *sweep;
+    int argc;
+    char **argv;
+} job_t;
+
+static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
+    const job_t *job = arg;
+    bench_sweep_result_t *result = calloc(1, sizeof *result);
+    tpcomm_status_t status = result ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
+    int code = BENCH_EXIT_OK;
+    status = bench_agree(comm, status);
+    if (status == TPCOMM_OK) status = agree_on_settings(job->sweep, comm);
+    if (status == TPCOMM_OK) status = bench_manifest_begin(comm, device, job->argc, job->argv, &result->manifest);
+    if (status == TPCOMM_OK) status = run_rows(job->sweep, comm, device, result);
+    if (status == TPCOMM_OK) status = bench_manifest_end(comm, device, &result->manifest);
+    if (status == TPCOMM_OK) status = tpcomm_finalize(comm);
+    if (status != TPCOMM_OK) {
+        int32_t rank = result ? result->manifest.info.rank : 0;
+        fprintf(stderr, "tpcomm-bench sweep: rank %d: %s: %s\n", rank, tpcomm_status_name(status), tpcomm_last_error());
+        code = bench_exit_code(status);
+        tpcomm_abort(comm, tpcomm_last_error());
+    } else if (result->manifest.info.rank == 0) {
+        code = judge(job->sweep, result);
+    }
+    if (result) free(result->rows);
+    free(result);
+    return code;
+}
+
+int bench_sweep_main(int argc, char **argv) {
+    settings_t settings;
+    bench_options_rest_t rest;
+    bench_sweep_t sweep;
+    memset(&sweep, 0, sizeof sweep);
+    tpcomm_status_t status = bench_options_parse(&table, argc, argv, &settings, &rest);
+    if (status != TPCOMM_OK) return bench_report("sweep", status);
+    if (rest.help) {
+        bench_options_help(&table, stdout);
+        return BENCH_EXIT_OK;
+    }
+    job_t job = {&sweep, argc, argv};
+    bench_ranks_t ranks = {.command = "sweep",
+                           .argc = argc,
+                           .argv = argv,
+                           .ranks = (int32_t)settings.ranks,
+                           .ranks_given = bench_is_given(argc, argv, "ranks", 0),
+                           .threads = settings.threads,
+                           .device = (bench_device_kind_t)settings.device,
+                           .devices = settings.devices,
+                           .fn = run_rank,
+                           .arg = &job};
+    status = prepare(&settings, &sweep);
+    if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, sweep.how.graph);
+    if (status != TPCOMM_OK) return bench_report("sweep", status);
+    if (settings.cycles > 1 && (getenv("TPCOMM_RANK") || getenv("TPCOMM_SIZE")))
+        return bench_report(
+            "sweep", tpc_error(TPCOMM_ERR_INVALID_ARG, "--cycles starts its ranks itself: not under a launcher"));
+    return settings.cycles > 1 ? bench_sweep_cycles(settings.cycles, settings.json, argc, argv)
+                               : bench_ranks_run(&ranks);
+}

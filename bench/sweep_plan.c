@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "number.h"
+#include "sweep.h"
+
+bool bench_parse_bytes(const char *text, uint64_t *bytes_p) {
+    static const char suffixes[] = "KMG";
+    size_t length = strlen(text);
+    const char *suffix = length > 0 ? strchr(suffixes, text[length - 1]) : NULL;
+    unsigned shift = 0;
+    uint64_t value;
+    if (suffix && *suffix) {
+        shift = 10 * (unsigned)(suffix - suffixes + 1);
+        length--;
+    }
+    if (!bench_number_u64(text, length, &value) || value > UINT64_MAX >> shift) return false;
+    *bytes_p = value << shift;
+    return true;
+}
+
+double bench_bus_factor(tpcomm_coll_t coll, int32_t ranks) {
+    double n = ranks;
+    switch (coll) {
+    case TPCOMM_ALL_REDUCE:
+        return 2 * (n - 1) / n;
+    case TPCOMM_ALL_GATHER:
+    case TPCOMM_REDUCE_SCATTER:
+        return (n - 1) / n;
+    default:
+        return 1;
+    }
+}
+
+double bench_algbw(uint64_t bytes, double us) {
+    return us > 0 ? (double)bytes / us / 1000 : NAN;
+}
+
+/** Elements of a call whose message has at most so many bytes. */
+static uint64_t count_of(tpcomm_coll_t coll, tpcomm_dtype_t dtype, int32_t ranks, uint64_t bytes) {
+    uint64_t parts = coll == TPCOMM_ALL_GATHER || coll == TPCOMM_REDUCE_SCATTER ? (uint64_t)ranks : 1;
+    return bytes / (tpcomm_dtype_size(dtype) * parts);
+}
+
+static uint64_t next_size(const bench_sweep_t *sweep, uint64_t bytes) {
+    if (sweep->step_bytes) return bytes + sweep->step_bytes;
+    return bytes * sweep->step_factor;
+}
+
+typedef struct {
+    bench_sweep_row_t *rows;
+    size_t count;
+} list_t;
+
+static tpcomm_status_t add_row(list_t *list, const bench_work_t *work, int32_t ranks) {
+    if (list->count == BENCH_SWEEP_ROWS_MAX)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "over %d rows: take greater steps (-f, -i)", BENCH_SWEEP_ROWS_MAX);
+    bench_sweep_row_t *more = realloc(list->rows, (list->count + 1) * sizeof *more);
+    if (!more) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
+    list->rows = more;
+    memset(&more[list->count], 0, sizeof *more);
+    more[list->count].work = *work;
+    more[list->count++].bytes = bench_work_message(work, ranks);
+    return TPCOMM_OK;
+}
+
+static tpcomm_status_t add_sizes(const bench_sweep_t *sweep, int32_t ranks, bench_work_t work, list_t *list) {
+    uint64_t last = 0;
+    for (uint64_t bytes = sweep->min_bytes; bytes <= sweep->max_bytes; bytes = next_size(sweep, bytes)) {
+        work.count = count_of(work.coll, work.dtype, ranks, bytes);
+        if (work.count == 0 || work.count == last) continue; /* below one element a rank, or the same again */
+        last = work.count;
+        tpcomm_status_t status = add_row(list, &work, ranks);
+        if (status != TPCOMM_OK) return status;
+    }
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t bench_sweep_plan(const bench_sweep_t *sweep, int32_t ranks, bench_sweep_row_t **rows_p,
+                                 size_t *count_p) {
+    list_t list = {NULL, 0};
+    tpcomm_status_t status = TPCOMM_OK;
+    bool reduces = tpc_coll_reduces(sweep->coll);
+    for (size_t d = 0; d < sweep->dtype_count && status == TPCOMM_OK; d++) {
+        for (size_t o = 0; o < (reduces ? sweep->op_count : 1) && status == TPCOMM_OK; o++) {
+            bench_work_t work = {.coll = sweep->coll, .dtype = sweep->dtypes[d], .root = sweep->root};
+            if (reduces) work.op = sweep->ops[o];
+            if (!tpc_coll_moves_data(sweep->coll))
+                status = d == 0 ? add_row(&list, &work, ranks) : TPCOMM_OK;
+            else if (!reduces || tpc_reduction_defined(work.dtype, work.op))
+                status = add_sizes(sweep, ranks, work, &list);
+        }
+    }
+    if (status == TPCOMM_OK && list.count == 0)
+        status =
+            tpc_error(TPCOMM_ERR_INVALID_ARG,
+                      "nothing to run: no size from %llu to %llu bytes holds an element for each rank, or no dtype "
+                      "and reduction go together (docs/numerics.md)",
+                      (unsigned long long)sweep->min_bytes, (unsigned long long)sweep->max_bytes);
+    if (status != TPCOMM_OK) {
+        free(list.rows);
+        return status;
+    }
+    *rows_p = list.rows;
+    *count_p = list.count;
+    return TPCOMM_OK;
+}
+
+/* ---------------------------------------------------------------- what a row says */
+
+tpcomm_path_t bench_taken_path(const bench_measured_t *measured) {
+    tpcomm_path_t taken = 0;
+    for (tpcomm_path_t path = 1; path < TPC_PATH_END; path++) {
+        if (measured->path_calls[path] == 0) continue;
+        if (taken) return 0;
+        taken = path;
+    }
+    return taken;
+}
+
+bool bench_as_expected(const bench_measured_t *measured) {
+    return bench_taken_path(measured) == measured->decision.path &&
+           measured->path_calls[measured->decision.path] == measured->calls;
+}
+
+double bench_sweep_ratio(const bench_sweep_row_t *row, size_t path, int place, bool *unstable_p) {
+    const bench_summary_t *first = &row->us[0][place], *this = &row->us[path][place];
+    *unstable_p = first->cv_percent > BENCH_UNSTABLE_PERCENT || this->cv_percent > BENCH_UNSTABLE_PERCENT;
+    return *unstable_p || first->n == 0 || this->n == 0 ? NAN : this->p50 / first->p50;
+}

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check that `tpcomm-bench sweep` measures every size, dtype, reduction, path and place it was asked for, checks every element, finds a
+planted wrong one, keeps a slow first call and a late rank out of its figures, and answers wrong use by name.
+
+usage: sweep_command.py TPCOMM_BENCH ROOT
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BENCH, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import json_schema  # noqa: E402
+
+LIMIT = 100  # seconds that nothing here comes near
+QUICK = ["--device", "cpu", "-w", "2"]
+PLACES = ("out_of_place", "in_place")
+
+
+class Sweep(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.json = os.path.join(self.folder, "out.json")
+
+    def bench(self, *arguments, env=None):
+        done = subprocess.run([BENCH, "sweep", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT,
+                              env={**os.environ, **(env or {})})
+        return done.returncode, done.stdout, done.stderr
+
+    def read(self, path=None, schema="sweep"):
+        path = path or self.json
+        self.assertEqual(list(json_schema.check(os.path.join(ROOT, f"docs/schema/{schema}.json"), [path])), [])
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def sweep(self, *more, code=0, env=None, samples=20):
+        got, out, err = self.bench(*QUICK, "-n", str(samples), "--json", self.json, *more, env=env)
+        self.assertEqual(got, code, err)
+        return self.read(), out, err
+
+    def refused(self, piece, *arguments, code=2, env=None):
+        got, out, err = self.bench(*arguments, env=env)
+        self.assertEqual((got, out), (code, ""), err)
+        self.assertIn(piece, err)
+
+    # ------------------------------------------------------------ what is run
+
+    def check_rows(self, data, ranks, pairs=8):
+        elements = 0
+        for row in data["rows"]:
+            for place in PLACES:
+                measured = row[place]
+                if measured is None:
+                    continue
+                self.assertEqual((measured["wrong"], measured["as_expected"]), (0, True), row)
+                self.assertEqual(measured["us"]["n"], 20)
+                self.assertIsNone(measured["us"]["p50_us"])  # 20 samples are too few
+                self.assertGreater(measured["us"]["mean_us"], 0)
+                self.assertIsNone(measured["host_us"])  # on the cpu device it is the call's time
+                self.assertEqual(measured["path_calls"], {row["path"]: measured["calls"]})
+                elements += measured["checked"]
+        self.assertEqual(data["checked"], {"elements": elements, "wrong": 0})
+        self.assertGreater(elements, 0)
+
+    def test_all_reduce(self):
+        for ranks, how in ((1, []), (2, ["--processes"]), (3, ["--threads"])):
+            with self.subTest(ranks=ranks, how=how):
+                data, out, err = self.sweep("--ranks", str(ranks), "-b", "1K", "-e", "16K", "-f", "4", "-d", "bf16,f32", *how)
+                self.assertEqual(err, "")
+                self.assertEqual([(row["dtype"], row["bytes"]) for row in data["rows"]],
+                                 [(d, b) for d in ("bf16", "f32") for b in (1024, 4096, 16384)])
+                self.check_rows(data, ranks)
+                for row in data["rows"]:
+                    self.assertEqual(row["count"] * (2 if row["dtype"] == "bf16" else 4), row["bytes"])
+                    self.assertEqual(row["path"] == "local", ranks == 1)
+                    # Every round two calls are timed and leave two outputs; in place sixteen calls leave eight.
+                    self.assertEqual(row["out_of_place"]["checked"], 10 * 2 * row["count"] * ranks)
+                    self.assertEqual(row["in_place"]["checked"], 10 * 8 * row["count"] * ranks)
+                    for place in PLACES:
+                        us, bandwidth = row[place]["us"]["mean_us"], row[place]["algbw_gbs"]
+                        self.assertAlmostEqual(bandwidth, row["bytes"] / us / 1000)
+                        if ranks == 1:
+                            self.assertIsNone(row[place]["busbw_gbs"])
+                        else:
+                            self.assertAlmostEqual(row[place]["busbw_gbs"], bandwidth * 2 * (ranks - 1) / ranks)
+                self.check_table(data, out, ranks)
+                self.assertEqual(len({rank["pid"] for rank in data["manifest"]["ranks"]}), ranks if how == ["--processes"] else 1)
+
+    def check_table(self, data, out, ranks):
+        rows = [line.split() for line in out.splitlines()]
+        for row in data["rows"]:
+            line = next(line for line in rows if line[:3] == [str(row["bytes"]), str(row["count"]), row["dtype"]])
+            self.assertEqual(line[3:6], ["sum", "-", row["path"]])
+            self.assertEqual((line[9], line[13]), ("0", "0"))
+            self.assertEqual(line[8] == "n/a", ranks == 1)
+        for piece in ("out-of-place", "in-place", "algbw", "busbw", "#wrong", "p50", "checked", "0 wrong", "cpu device"):
+            self.assertIn(piece, out)
+
+    def test_other_collectives(self):
+        for op, factor in (("broadcast", 1), ("all_gather", 2 / 3), ("reduce_scatter", 2 / 3)):
+            with self.subTest(op):
+                data, _, _ = self.sweep("--op", op, "--ranks", "3", "--threads", "-b", "999", "-e", "3K", "-i", "2K", "-d", "f16", "--root", "2")
+                self.check_rows(data, 3)
+                parts = 1 if op == "broadcast" else 3
+                self.assertEqual([row["count"] for row in data["rows"]], [999 // 2 // parts, (999 + 2048) // 2 // parts])
+                for row in data["rows"]:
+                    self.assertEqual(row["bytes"], row["count"] * 2 * parts)
+                    self.assertEqual((row["root"], row["redop"]), (2 if op == "broadcast" else None, "sum" if op == "reduce_scatter" else None))
+                    self.assertAlmostEqual(row["out_of_place"]["busbw_gbs"], row["out_of_place"]["algbw_gbs"] * factor)
+        data, out, _ = self.sweep("--op", "barrier", "--ranks", "3", "--threads")
+        self.assertEqual([(row["bytes"], row["dtype"], row["in_place"]) for row in data["rows"]], [(0, None, None)])
+        self.assertEqual(data["checked"], {"elements": 10 * 3, "wrong": 0})
+
+    def test_every_reduction(self):
+        """Each reduction of each dtype that is defined, also repeated in place, against the bench's own arithmetic."""
+        floats = ("f32", "f16", "bf16", "f64")
+        dtypes = floats + ("i8", "u8", "i32", "i64", "u32", "u64")
+        for op in ("all_reduce", "reduce_scatter"):
+            data, _, _ = self.sweep("--op", op, "--ranks", "3", "--threads", "-b", "6000", "-e", "6000", "-d", ",".join(dtypes), "-o",
+                                    "sum,avg,max,min,prod")
+            self.check_rows(data, 3)
+            self.assertEqual({(row["dtype"], row["redop"]) for row in data["rows"]},
+                             {(d, o) for d in dtypes for o in ("sum", "avg", "max", "min", "prod") if o != "avg" or d in floats})
+
+    def test_great_messages_take_turns_in_two_buffers(self):
+        data, _, _ = self.sweep("--threads", "-b", "16M", "-e", "16M")
+        row = data["rows"][0]
+        self.assertEqual(row["buffers"], "cold")
+        self.assertEqual(row["out_of_place"]["checked"], 10 * 2 * row["count"] * 2)
+
+    def test_paths_by_turns(self):
+        data, out, _ = self.sweep("--threads", "-b", "4K", "-e", "4K", "--path", "auto,cpu_oneshot,cpu_twoshot,local", samples=1000)
+        self.assertEqual([row["path_asked"] for row in data["rows"]], ["auto", "cpu_oneshot", "cpu_twoshot", "local"])
+        self.assertEqual([row["path"] for row in data["rows"]], ["cpu_oneshot", "cpu_oneshot", "cpu_twoshot", None])
+        self.assertIn("only a group of one rank", data["rows"][3]["refused"])
+        self.assertIn("n/a", out)
+        first = data["rows"][0]
+        for row in data["rows"][:3]:
+            for place in PLACES:
+                us, unstable = row[place]["us"], row[place]["unstable"] or first[place]["unstable"]
+                self.assertEqual((us["n"], us["p99_us"] is not None), (1000, True))
+                self.assertEqual(row[place]["unstable"], us["cv_percent"] > 5)
+                self.assertEqual(row[place]["ratio_to_first"], None if unstable else us["p50_us"] / first[place]["us"]["p50_us"])
+        # An unstable figure has no ratio.
+        told = [line.split()[-1] for line in out.splitlines() if line.split()[:1] == ["4096"] and "n/a" not in line]
+        self.assertEqual(["unstable" == ratio for ratio in told],
+                         [row["out_of_place"]["unstable"] or first["out_of_place"]["unstable"] for row in data["rows"][:3]])
+
+    def test_places(self):
+        for place, kept in (("out", "out_of_place"), ("in", "in_place")):
+            data, out, _ = self.sweep("--threads", "-b", "1K", "-e", "1K", "--place", place)
+            self.assertEqual([name for name in PLACES if data["rows"][0][name]], [kept])
+            self.assertIn(kept.replace("_", "-"), out)
+            self.check_rows(data, 2)
+
+    def test_samples_fit_the_time(self):
+        _, _, err = self.bench("--device", "cpu", "--threads", "-b", "1K", "-e", "1K", "--row-ms", "1", "--json", self.json)
+        self.assertEqual(err, "")
+        for place in PLACES:
+            self.assertTrue(20 <= self.read()["rows"][0][place]["us"]["n"] <= 1000)
+
+    def test_verify_path(self):
+        self.sweep("--threads", "-b", "1K", "-e", "64K", "--verify-path")
+
+    def test_cycles(self):
+        code, out, err = self.bench(*QUICK, "-n", "20", "--threads", "-b", "1K", "-e", "2K", "--cycles", "3", "--json", self.json)
+        self.assertEqual((code, err), (0, ""))
+        data = self.read(schema="sweep-cycles")
+        self.assertEqual((data["cycles"], len(data["rows"])), (3, 4))
+        pids = set()
+        for cycle in (1, 2, 3):
+            one = self.read(os.path.join(self.folder, f"out.cycle{cycle}.json"))
+            pids.add(one["manifest"]["ranks"][0]["pid"])
+            for row in data["rows"]:
+                source = next(r for r in one["rows"] if r["bytes"] == row["bytes"])
+                self.assertEqual(row["cycle_us"][cycle - 1], source[row["place"]]["us"]["mean_us"])
+        self.assertEqual(len(pids), 3)
+        self.assertEqual([row["median_us"] for row in data["rows"]], [sorted(row["cycle_us"])[1] for row in data["rows"]])
+        self.assertIn("3 cycles", out)
+
+    # ------------------------------------------------------------ faults
+
+    def test_wrong_element(self):
+        """One planted wrong element, out of place or in place, is found, named, counted and fatal."""
+        for variant, place in enumerate(PLACES):
+            data, _, err = self.sweep("--threads", "-b", "1K", "-e", "2K", code=1, env={"TPCOMM_BENCH_FAULT": f"wrong@1:{variant}:5"})
+            self.assertEqual((data["checked"]["wrong"], data["rows"][1][place]["wrong"]), (1, 1))
+            self.assertRegex(err, r"rank 1: all_reduce of 1024 bf16.*: 1 wrong elements, the first is element 5: 0x5555, want 0x")
+            self.assertIn("1 of ", err)
+
+    def test_slow_first_call(self):
+        data, _, _ = self.sweep("--threads", "-b", "1K", "-e", "1K", "--place", "out", env={"TPCOMM_BENCH_FAULT": "slow@0:200"})
+        measured = data["rows"][0]["out_of_place"]
+        self.assertGreaterEqual(measured["first_us"], 200000)
+        self.assertLess(measured["us"]["max_us"], 200000)
+        self.assertTrue(any("faults are planted" in caveat for caveat in data["caveats"]))
+
+    def test_late_rank(self):
+        data, _, _ = self.sweep("--threads", "-b", "1K", "-e", "1K", "--place", "out", env={"TPCOMM_BENCH_FAULT": "late@1:50"})
+        self.assertLess(data["rows"][0]["out_of_place"]["us"]["mean_us"], 50000)
+
+    def test_dead_rank(self):
+        code, _, err = self.bench(*QUICK, "-n", "20", "-b", "1K", "-e", "2K", env={"TPCOMM_BENCH_FAULT": "die@1:1"})
+        self.assertNotEqual(code, 0)
+        self.assertIn("rank 1", err)
+
+    # ------------------------------------------------------------ wrong use
+
+    def test_wrong_use(self):
+        self.refused("--dtype bf17: there is no bf17", "-d", "bf17")
+        self.refused("--path auto,auto: auto stands twice", "--path", "auto,auto")
+        self.refused("--redop summ: there is no summ", "-o", "summ")
+        self.refused("--minbytes 1X: allowed are whole numbers, also with K, M or G", "-b", "1X")
+        self.refused("--maxbytes 1K is below --minbytes 2K", "-b", "2K", "-e", "1K")
+        self.refused("says nothing", "-b", "0")
+        self.refused("nothing to run", "--device", "cpu", "--threads", "-b", "1", "-e", "1")
+        self.refused("nothing to run", "--device", "cpu", "--threads", "-d", "i32", "-o", "avg")
+        self.refused("over 4096 rows", "--device", "cpu", "--threads", "-b", "2", "-e", "1M", "-i", "2")
+        self.refused("--root 2: the ranks are 0 to 1", "--device", "cpu", "--threads", "--op", "broadcast", "--root", "2")
+        self.refused("--threads and --processes contradict", "--threads", "--processes")
+        self.refused("--json /nowhere/x.json: cannot write there", "--json", "/nowhere/x.json")
+        self.refused("a CUDA graph needs a CUDA device", "--device", "cpu", "--mode", "graph")
+        self.refused("--devices 0,x", "--devices", "0,x")
+        self.refused("contradicts the launcher: TPCOMM_SIZE=2", "--device", "cpu", "--ranks", "3", env={"TPCOMM_RANK": "0", "TPCOMM_SIZE": "2"})
+
+    def test_different_options(self):
+        """Ranks of a launcher that were started with different options say so."""
+        script = f'exec "{BENCH}" sweep --device cpu -n 20 -b 1K -e "$((TPCOMM_RANK + 1))K"'
+        done = subprocess.run([BENCH, "run", "-n", "2", "--", "sh", "-c", script], capture_output=True, text=True, timeout=LIMIT)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("different options", done.stderr)
+
+    def test_help(self):
+        code, out, _ = self.bench("--help")
+        self.assertEqual(code, 0)
+        for piece in ("-b, --minbytes", "-f, --stepfactor", "--verify-path", "--cycles"):
+            self.assertIn(piece, out)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
