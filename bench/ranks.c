@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "bench.h"
 #include "launch.h"
@@ -71,6 +73,24 @@ static int32_t gpu_of(const bench_ranks_t *ranks, int32_t gpus, int32_t local) {
     if (gpus == 0) return -1;
     if (ranks->devices && device_of(ranks->devices, local, &device, &listed)) return device;
     return local % gpus;
+}
+
+/** Whether ranks of this host would share a GPU. Asked in a child: a process that has started CUDA cannot start ranks.
+ */
+static bool would_share_gpu(const bench_ranks_t *ranks) {
+    int32_t count = 0;
+    int status = 0;
+    if (!BENCH_CUDA || ranks->device == BENCH_DEVICE_CPU) return false;
+    pid_t pid = fork();
+    if (pid == 0) _exit(bench_gpu_count(&count) == TPCOMM_OK ? count : 0);
+    if (pid < 0) return false;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    count = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    for (int32_t a = 0; a < ranks->ranks && count > 0; a++)
+        for (int32_t b = 0; b < a; b++)
+            if (gpu_of(ranks, count, a) == gpu_of(ranks, count, b)) return true;
+    return false;
 }
 
 static tpcomm_config_t make_config(const bench_ranks_t *ranks, int32_t gpus, int32_t size, int32_t local) {
@@ -196,7 +216,9 @@ int bench_ranks_run(const bench_ranks_t *ranks) {
                                                           ranks->ranks, variable, (long long)launched));
         return run_under_launcher(ranks, (int32_t)launched);
     }
-    if (!ranks->threads && ranks->ranks > 1) return run_processes(ranks);
+    /* Processes on one GPU take turns in time slices of milliseconds; threads run side by side. */
+    bool threads = ranks->threads || ranks->ranks == 1 || (!ranks->processes && would_share_gpu(ranks));
+    if (!threads) return run_processes(ranks);
     tpcomm_status_t status = count_gpus(ranks, &gpus);
     return status == TPCOMM_OK ? run_threads(ranks, gpus) : bench_report(ranks->command, status);
 }

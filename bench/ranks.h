@@ -25,8 +25,8 @@ typedef struct {
     int argc;            /**< of the subcommand, for the copies */
     char **argv;
     int32_t ranks;
-    bool ranks_given; /**< --ranks stands on the command line */
-    bool threads;
+    bool ranks_given;        /**< --ranks stands on the command line */
+    bool threads, processes; /**< as asked for; neither: processes, but threads where they would share a GPU */
     bench_device_kind_t device;
     const char *devices; /**< "0,1": rank r's GPU, again from the start where there are more ranks; NULL: one each */
     const char *tuning_file; /**< NULL: none but the environment's */

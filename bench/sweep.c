@@ -48,7 +48,9 @@ static const bench_option_t options[] = {
     BENCH_U64("ranks", 0, settings_t, ranks, "N", 1, TPCOMM_MAX_RANKS,
               "ranks to start on this host; under a launcher, its number"),
     BENCH_FLAG("threads", settings_t, threads, "the ranks are threads of this process"),
-    BENCH_FLAG("processes", settings_t, processes, "the ranks are processes of their own (without --threads they are)"),
+    BENCH_FLAG(
+        "processes", settings_t, processes,
+        "the ranks are processes of their own; without either they are, but threads where they would share a GPU"),
     BENCH_WORD("device", settings_t, device, BENCH_DEVICE_WORDS, "where the ranks compute"),
     BENCH_TEXT("devices", false, settings_t, devices, "LIST",
                "GPU of rank 0, 1, ...: 0,0 shares one; again from the start where there are more ranks"),
@@ -346,6 +348,7 @@ int bench_sweep_main(int argc, char **argv) {
                            .ranks = (int32_t)settings.ranks,
                            .ranks_given = bench_is_given(argc, argv, "ranks", 0),
                            .threads = settings.threads,
+                           .processes = settings.processes,
                            .device = (bench_device_kind_t)settings.device,
                            .devices = settings.devices,
                            .fn = run_rank,
