@@ -39,6 +39,7 @@
     X(TUNING_FILE,     "TUNING_FILE",     TEXT, SHARED, "",       0, 0,           "",      "", "tuning JSON, read by rank 0 alone")                           \
     X(INIT_TIMEOUT_MS, "INIT_TIMEOUT_MS", U64,  SHARED, "120000", 1, 86400000,    "ms",    "", "limit of init")                                               \
     X(OP_TIMEOUT_MS,   "OP_TIMEOUT_MS",   U64,  SHARED, "300000", 1, 86400000,    "ms",    "", "limit of each wait in a collective")                          \
+    X(NVML_PATH,       "NVML_PATH",       TEXT, LOCAL,  "",       0, 0,           "",      "", "the NVIDIA management library to load")                       \
     X(CJSON_PATH,      "CJSON_PATH",      TEXT, LOCAL,  "",       0, 0,           "",      "", "the cJSON library to load")                                   \
     X(LIBRARY,         "LIBRARY",         TEXT, LOCAL,  "",       0, 0,           "",      "", "the libtpcomm that the Python module loads")                  \
     X(LOG,             "LOG",             WORD, LOCAL,  "warn",   0, 0,           "",      "none|error|warn|info|debug", "log level")                         \

@@ -9,6 +9,8 @@
 #define TPC_TOPOLOGY_LIST(X)                                                                                           \
     X(TPC_TOPOLOGY_CPU, "cpu")                                                                                         \
     X(TPC_TOPOLOGY_SAME_GPU, "same_gpu")                                                                               \
+    X(TPC_TOPOLOGY_NVLINK, "nvlink")                                                                                   \
+    X(TPC_TOPOLOGY_PCIE_P2P, "pcie_p2p")                                                                               \
     X(TPC_TOPOLOGY_MIXED, "mixed")                                                                                     \
     X(TPC_TOPOLOGY_MULTI_HOST, "multi_host")
 
