@@ -646,7 +646,7 @@ typedef struct {
     uint32_t init_us;         /**< how long init took */
     int32_t deterministic;    /**< TPCOMM_ON or TPCOMM_OFF */
     int32_t reserved;
-    char topology[32];    /**< cpu, ... (docs/architecture.md) */
+    char topology[32];    /**< cpu; same_gpu, nvlink, pcie_p2p, mixed (docs/gpu.md) */
     char name[64];        /**< of the group: "world" */
     char launcher[192];   /**< how the ranks met, with the variables used */
     char paths[256];      /**< paths that can be taken, then those that cannot, each with its reason */
@@ -667,6 +667,9 @@ typedef struct {
     uint64_t seq;         /**< its last call begun */
     uint64_t times_last;  /**< calls in which it was the last to arrive, as seen by this rank */
     char host[64];        /**< host identity */
+    char device[64];      /**< name of its GPU; "" on the cpu device, as the two below */
+    char bus_id[16];      /**< of its GPU: "0000:0f:00.0" */
+    char link[48]; /**< from this rank's GPU to it: "nvlink x18 (switch)", "pcie (host bridge)", "same gpu", ... */
 } tpcomm_rank_info_t;
 
 /** Describe a rank. @param rank group rank. @param info out. Collective: no. Blocks: no. Threads: any. Fails:

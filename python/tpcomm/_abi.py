@@ -250,6 +250,9 @@ class rank_info_t(Structure):
         ("seq", c_uint64),
         ("times_last", c_uint64),
         ("host", c_char * 64),
+        ("device", c_char * 64),
+        ("bus_id", c_char * 16),
+        ("link", c_char * 48),
     ]
 
 

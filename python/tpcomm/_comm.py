@@ -324,7 +324,8 @@ class Comm:
         """Facts about one rank of the group."""
         made = _abi.rank_info_t(ctypes.sizeof(_abi.rank_info_t))
         self._call(lib.rank_info, int32("rank", rank), made)
-        return RankInfo(made.rank, made.pid, made.same_process != 0, made.seq, made.times_last, py_text(made.host))
+        return RankInfo(made.rank, made.pid, made.same_process != 0, made.seq, made.times_last, py_text(made.host),
+                        py_text(made.device), py_text(made.bus_id), py_text(made.link))
 
     def stats(self) -> Dict[str, Stats]:
         """What each path of the group carried so far."""

@@ -33,6 +33,9 @@ class RankInfo:
     seq: int  #: its last call begun
     times_last: int  #: calls in which it was the last to arrive, as seen by this rank
     host: str  #: host identity
+    device: str = ""  #: name of its GPU; "" on the cpu device, as the two below
+    bus_id: str = ""  #: of its GPU
+    link: str = ""  #: from this rank's GPU to it: "nvlink x18 (switch)", "pcie (host bridge)", "same gpu", ...
 
 
 @dataclass(frozen=True)

@@ -86,13 +86,6 @@ static tpcomm_status_t check_duplicates(const tpcomm_t *comm) {
                      a, b, comm->devices[b].name, comm->devices[b].bus_id);
 }
 
-static tpc_topology_t topology_of_gpus(const tpcomm_t *comm) {
-    for (int32_t r = 1; r < comm->size; r++)
-        if (memcmp(comm->devices[r].uuid, comm->devices[0].uuid, sizeof comm->devices[r].uuid) != 0)
-            return TPC_TOPOLOGY_MIXED;
-    return TPC_TOPOLOGY_SAME_GPU;
-}
-
 /* Everything that is decided from what the ranks agreed on and told each other; the same verdict everywhere. */
 static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, const tpc_deadline_t *deadline) {
     const tpc_settings_t *settings = comm->world->settings;
@@ -123,7 +116,9 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
                          tpc_bootstrap_member(bootstrap, team->ranks[odd])->host_id);
     if (kind == TPCOMM_DEVICE_CUDA) {
         int32_t a = 0, b = 0;
-        comm->agreed.topology = topology_of_gpus(comm);
+        status = tpc_topology_of_gpu_team(bootstrap, team, comm->devices, settings->env.value[TPC_ENV_NVML_PATH].text,
+                                          deadline, &comm->agreed.topology, comm->pairs);
+        if (status != TPCOMM_OK) return status;
         comm->agreed.shares_device = find_shared(comm, &a, &b);
     }
     tpc_backend_set_choose(&comm->backends, &comm->agreed);

@@ -10,6 +10,7 @@
 #include "health/flight.h"
 #include "health/signal.h"
 #include "peer_mem/workspace.h"
+#include "topology/pairs.h"
 
 /** What a path carried; written by the calling thread, read by any. */
 typedef struct {
@@ -39,6 +40,7 @@ struct tpcomm {
     tpc_workspace_t workspace;
     tpc_failure_t failure;
     tpc_cuda_facts_t devices[TPCOMM_MAX_RANKS]; /**< of each member; zero on the cpu device */
+    tpc_pair_t pairs[TPCOMM_MAX_RANKS];         /**< this rank's GPU with each member's; likewise */
     tpc_plane_t device, host;
     tpc_backend_set_t backends; /**< of the device's plane */
     void *_Atomic host_state;   /**< of tpc_host_backend; NULL: not made */

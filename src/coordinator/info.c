@@ -54,6 +54,12 @@ tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank
                                                           : tpc_backend_set_rank_seq(&comm->backends, rank),
                                 .times_last = comm->times_last[rank]};
     snprintf(known.host, sizeof known.host, "%s", member->host_id);
+    if (comm->agreed.device_kind == TPCOMM_DEVICE_CUDA) {
+        char link[TPC_PAIR_TEXT_BYTES];
+        snprintf(known.device, sizeof known.device, "%.63s", comm->devices[rank].name);
+        snprintf(known.bus_id, sizeof known.bus_id, "%.15s", comm->devices[rank].bus_id);
+        snprintf(known.link, sizeof known.link, "%s", tpc_pair_text(&comm->pairs[rank], link));
+    }
     return tpc_struct_out("tpcomm_rank_info", &known, sizeof known, info);
 }
 
