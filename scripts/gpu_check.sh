@@ -73,11 +73,10 @@ measure() { # FILE SECONDS COMMAND ...
     echo "\$ $*" | tee "$results/$file"
     timeout "$limit" "$@" 2>&1 | tee -a "$results/$file"
 }
-if timeout 10 "$build/bench/tpcomm-bench" sweep --help >"$results/sweep-help.txt" 2>&1; then
-    measure sweep.txt 25 "$build/bench/tpcomm-bench" sweep --ranks 2 --device cuda --mode graph --json "$results/sweep.json"
-else
-    measure oneshot_time.txt 25 "$build/tests/gpu/gpu_oneshot" time
-fi
+sweep=("$build/bench/tpcomm-bench" sweep --device cuda --place out --row-ms 60 -e 16M)
+measure sweep-2-graph.txt 20 "${sweep[@]}" --ranks 2 --mode graph --json "$results/sweep-2-graph.json"
+measure sweep-2-eager.txt 20 "${sweep[@]}" --ranks 2 --mode eager --json "$results/sweep-2-eager.json"
+measure sweep-8-graph.txt 20 "${sweep[@]}" --ranks 8 --mode graph --json "$results/sweep-8-graph.json"
 measure replay.txt 25 "$build/bench/tpcomm-bench" replay --histogram bench/histograms/default.json --model llama-3.1-70b --ranks 2 \
     --phase decode --budget-s 8 --device cuda --mode graph --json "$results/replay.json"
 exit "$status"

@@ -162,13 +162,13 @@ void gpu_process(void (*fn)(void *arg), void *arg) {
 
 void gpu_fetch(const gpu_rank_t *rank, void *to, const void *from, size_t bytes) {
     CUDA_OK(cudaStreamSynchronize(rank->stream));
-    CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, rank->stream));
+    CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, rank->stream));
     CUDA_OK(cudaStreamSynchronize(rank->stream));
 }
 
 void gpu_send(const gpu_rank_t *rank, void *to, const void *from, size_t bytes) {
     CUDA_OK(cudaStreamSynchronize(rank->stream));
-    CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, rank->stream));
+    CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, rank->stream));
 }
 
 void gpu_pattern_in(const gpu_rank_t *rank, void *in, tpcomm_dtype_t dtype, uint64_t seed, size_t count) {

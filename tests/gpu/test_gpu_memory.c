@@ -74,6 +74,7 @@ static const struct {
 
 static size_t free_bytes(void) {
     size_t free_now = 0, total = 0;
+    usleep(500000); /* the other process has let go, too */
     CUDA_OK(cudaMemGetInfo(&free_now, &total));
     return free_now;
 }
