@@ -495,9 +495,10 @@ TPCOMM_API tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeou
  * @param name   for texts, such as "tp"; equal on all members; at most 63 bytes; NULL: "group".
  * @param group  out: the caller destroys it; NULL with TPCOMM_OK at once where the caller is not listed.
  * Collective: the listed ranks alone, each with the same list. Blocks: up to init_timeout_ms. Threads: several may make
- * different groups at once; groups of the same members are made in one order. Fails: INVALID_ARG; MISMATCH (the
- * members' orders or names differ); TIMEOUT naming who is missing (lists that name different ranks do not meet either);
- * whatever breaks parent meanwhile, such as ABORTED; PEER_DIED, PEER_FAILED, as tpcomm_init_env.
+ * different groups at once, of different names where they share more than one member; groups of the same members are
+ * made in one order. Fails: INVALID_ARG; MISMATCH (the members' lists, orders or names differ; both are named); TIMEOUT
+ * naming who is missing (so do lists that differ where their members do not meet); whatever breaks parent meanwhile,
+ * such as ABORTED; PEER_DIED, PEER_FAILED, as tpcomm_init_env. A call that failed can be made again.
  */
 TPCOMM_API tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int32_t n, const char *name,
                                                tpcomm_t **group);

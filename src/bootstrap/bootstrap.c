@@ -12,7 +12,7 @@ tpcomm_status_t tpc_bootstrap_new(const tpc_self_t *self, tpc_bootstrap_t **boot
     if (!bootstrap) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory to meet %d ranks", self->size);
     bootstrap->self = *self;
     bootstrap->owner_pid = getpid();
-    bootstrap->door_fd = -1;
+    bootstrap->door_fd = bootstrap->attention_fd = -1;
     for (int32_t rank = 0; rank < TPCOMM_MAX_RANKS; rank++) {
         bootstrap->world_ranks[rank] = rank;
         bootstrap->member[rank].rank = rank;

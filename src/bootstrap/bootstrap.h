@@ -116,6 +116,16 @@ typedef struct {
     const int32_t *ranks; /**< n world ranks in group order; ranks[0] leads */
     int32_t n;
     int32_t me; /**< my index in ranks */
+    /**
+     * The members come here for one step after the other whatever became of those before, each when its caller says
+     * so, and somebody may leave one out. So a step belongs to those who are at it at one time, and its name is what
+     * tells whether two of them mean the same; what is left of a step that somebody missed is recognised and dropped.
+     * false: whoever comes late for a step that has failed is told of that failure.
+     */
+    bool again;
+    /** Asked at every turn of a wait (20 ms); a failure, with its text, is this member's. May be NULL. */
+    tpcomm_status_t (*check)(void *arg);
+    void *check_arg;
 } tpc_team_t;
 
 /**
@@ -134,10 +144,28 @@ typedef struct {
  * arrive: TIMEOUT "... missing ranks: 2, 5" on all that did; one that ends: PEER_DIED naming it; one that freed its
  * bootstrap: ABORTED. The channel can be used again after each of these. Members other than the leader give the leader
  * 1 s more than the deadline, so that they learn its verdict.
+ *
+ * Every vote has a number that its verdict names, so nobody takes an answer for another's; who stops waiting withdraws
+ * his vote by that number.
  */
 tpcomm_status_t tpc_team_gather(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *step,
                                 tpcomm_status_t mine_status, const void *mine, size_t bytes, void *all,
                                 const tpc_deadline_t *deadline);
+
+/**
+ * As tpc_team_gather, of one member's blob: all gets the bytes of the member at index root, on which mine is looked at.
+ */
+tpcomm_status_t tpc_team_pass(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *step, int32_t root,
+                              const void *mine, size_t bytes, void *all, const tpc_deadline_t *deadline);
+
+/**
+ * A vote of rank's that waits here for a leader who is elsewhere: in a step of this name, on another channel than one.
+ * Its blob is copied if it has bytes bytes. False: there is none.
+ */
+bool tpc_team_elsewhere(tpc_bootstrap_t *bootstrap, int32_t rank, uint64_t but_channel, const char *step, void *blob_p,
+                        size_t bytes, uint64_t *channel_p);
+/** End the waiting of all whose votes are here, on a channel where I do not lead: with status and my last text. */
+void tpc_team_refuse(tpc_bootstrap_t *bootstrap, uint64_t channel, tpcomm_status_t status);
 
 /** The leader's bytes to all (any length up to 16 MiB; the others' *bytes_p is set; they free *data_p). Votes as
  * tpc_team_gather. */

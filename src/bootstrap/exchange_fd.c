@@ -22,10 +22,10 @@ static tpcomm_status_t send_all(const tpc_step_t *step) {
     int failed = 0;
     for (int32_t i = 0; i < team->n; i++) {
         if (!goes_to(step->bootstrap, team, i)) continue;
-        int err = tpc_link_send(&step->bootstrap->links, team->ranks[i], frame, step->fd);
+        int err = tpc_link_send(&step->bootstrap->links, team->ranks[i], frame, 0, step->fd);
         if (err == 0) continue;
         failed = err;
-        (void)tpc_link_send(&step->bootstrap->links, team->ranks[i], frame, -1); /* so that nobody waits for it */
+        (void)tpc_link_send(&step->bootstrap->links, team->ranks[i], frame, 0, -1); /* so that nobody waits for it */
     }
     tpc_frame_release(frame);
     return failed == 0 ? TPCOMM_OK
@@ -62,8 +62,13 @@ static tpcomm_status_t receive(const tpc_step_t *step, int32_t i, int *fd_p) {
 tpcomm_status_t tpc_team_exchange_fd(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *name,
                                      tpcomm_status_t mine_status, int mine_fd, int *fds_p,
                                      const tpc_deadline_t *deadline) {
-    tpc_step_t step = {
-        .bootstrap = bootstrap, .team = team, .step = name, .deadline = deadline, .gathers = true, .fd = mine_fd};
+    tpc_step_t step = {.bootstrap = bootstrap,
+                       .team = team,
+                       .step = name,
+                       .deadline = deadline,
+                       .gathers = true,
+                       .root = -1,
+                       .fd = mine_fd};
     int fds[TPCOMM_MAX_RANKS];
     for (int32_t i = 0; i < team->n; i++) fds[i] = -1;
     for (int32_t i = 0; i < team->n && mine_status == TPCOMM_OK; i++)

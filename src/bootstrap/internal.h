@@ -22,6 +22,8 @@ struct tpc_bootstrap {
     int32_t world_ranks[TPCOMM_MAX_RANKS];
     tpc_team_t world;
     tpc_links_t links;
+    _Atomic uint64_t votes;           /**< numbers the votes that this rank sends */
+    int attention_fd;                 /**< an eventfd, told of notes and of links that end; -1: there is none */
     tpc_door_t *door;                 /**< rank 0: where the job was met */
     tpc_bootstrap_t *door_next;       /**< the next one that was met at the same door */
     int door_fd;                      /**< a copy of its own, so that several can be watched by one epoll set; or -1 */

@@ -9,30 +9,105 @@
 typedef struct {
     tpc_mail_t vote[TPCOMM_MAX_RANKS];     /**< frame NULL: not here */
     tpc_mail_t withdraw[TPCOMM_MAX_RANKS]; /**< who has stopped waiting since */
+    bool seen[TPCOMM_MAX_RANKS];           /**< the vote was here at the end of an earlier turn */
+    bool told[TPCOMM_MAX_RANKS];           /**< a member that was in doubt knows that this step is on */
+    /* Teams that come again: a vote for a step of this name that was withdrawn before it was seen here. */
+    tpc_mail_t old_vote[TPCOMM_MAX_RANKS], old_withdraw[TPCOMM_MAX_RANKS];
 } votes_t;
 
-/** Take what has come for this step. Returns how many votes are here. */
-static int32_t votes_take(const tpc_step_t *step, votes_t *votes) {
-    tpc_links_t *links = &step->bootstrap->links;
-    int32_t here = 0;
-    tpc_link_pump(links);
-    for (int32_t i = 1; i < step->team->n; i++) {
-        tpc_mail_t mail;
-        while (!votes->withdraw[i].frame) {
-            /* A vote behind the one that is here belongs to the next step. */
-            const tpc_frame_t *next = tpc_link_peek(links, tpc_step_rank(step, i), step->team->channel);
-            if (!next || (votes->vote[i].frame && next->head.kind != TPC_FRAME_WITHDRAW)) break;
-            if (!tpc_link_take(links, tpc_step_rank(step, i), step->team->channel, &mail)) break;
-            if (!votes->vote[i].frame && mail.frame->head.kind == TPC_FRAME_VOTE)
-                votes->vote[i] = mail;
-            else if (votes->vote[i].frame)
-                votes->withdraw[i] = mail;
-            else
-                tpc_mail_drop(&mail); /* of a step that is over */
+static bool is_of_this_step(const tpc_step_t *step, const tpc_frame_t *vote) {
+    return strncmp(vote->head.step, step->step, sizeof vote->head.step - 1) == 0;
+}
+
+/** A vote and its withdrawal are both here: it counts if it was here while I was, else it is of a step that I missed.
+ */
+static void withdrawn(const tpc_step_t *step, votes_t *votes, int32_t i, tpc_mail_t *mail) {
+    bool mine = is_of_this_step(step, votes->vote[i].frame);
+    if (mail->frame->head.status != TPCOMM_OK && (votes->seen[i] || (!step->team->again && mine))) {
+        votes->withdraw[i] = *mail;
+        return;
+    }
+    if (mine && step->team->again && mail->frame->head.status != TPCOMM_OK) {
+        tpc_mail_drop(&votes->old_vote[i]);
+        tpc_mail_drop(&votes->old_withdraw[i]);
+        votes->old_vote[i] = votes->vote[i];
+        votes->old_withdraw[i] = *mail;
+    } else {
+        tpc_mail_drop(&votes->vote[i]);
+        tpc_mail_drop(mail);
+    }
+    votes->vote[i].frame = NULL;
+}
+
+static void answer(const tpc_step_t *step, uint64_t token, int32_t index, tpcomm_status_t status) {
+    tpc_frame_t *frame = tpc_frame_new(TPC_FRAME_PRESENT, step->team->channel, step->step, status, NULL, NULL, 0);
+    if (!frame) return; /* its sender takes the step for over */
+    (void)tpc_link_send(&step->bootstrap->links, tpc_step_rank(step, index), frame, token, -1);
+    tpc_frame_release(frame);
+}
+
+/** A member that holds the verdict of a step of its vote's name wonders whether there is another one. */
+static void answer_doubt(const tpc_step_t *step, votes_t *votes, int32_t i) {
+    tpc_frame_t *vote = votes->vote[i].frame;
+    if (!vote || !(vote->head.flags & TPC_FLAG_PAST) || votes->told[i]) return;
+    bool mine = is_of_this_step(step, vote);
+    answer(step, votes->vote[i].token, i, mine ? TPCOMM_OK : TPCOMM_ERR_TIMEOUT);
+    votes->told[i] = mine;
+    if (!mine) tpc_mail_drop(&votes->vote[i]);
+}
+
+static void take_of(const tpc_step_t *step, votes_t *votes, int32_t i) {
+    tpc_mail_t mail;
+    tpc_told_t told;
+    (void)tpc_link_told(&step->bootstrap->links, tpc_step_rank(step, i), step->team->channel, 0, 0, &told);
+    while (!votes->withdraw[i].frame &&
+           tpc_link_take(&step->bootstrap->links, tpc_step_rank(step, i), step->team->channel, &mail)) {
+        tpc_frame_t *vote = votes->vote[i].frame;
+        if (mail.frame->head.kind == TPC_FRAME_VOTE && mail.frame->head.told == told.sent) {
+            tpc_mail_drop(&votes->vote[i]); /* nobody has two: the one before is not waited for any more */
+            votes->vote[i] = mail;
+            votes->seen[i] = votes->told[i] = false;
+        } else if (mail.frame->head.kind == TPC_FRAME_WITHDRAW && vote && votes->vote[i].token == mail.token) {
+            withdrawn(step, votes, i, &mail);
+        } else {
+            tpc_mail_drop(&mail); /* of a step that is over, or about to learn that it is */
         }
-        here += votes->vote[i].frame != NULL;
+    }
+    answer_doubt(step, votes, i);
+}
+
+/**
+ * Take what has come for this step. Returns how many votes are here. *late_p: members have given up this step, and gone
+ * on to another.
+ */
+static int32_t votes_take(const tpc_step_t *step, votes_t *votes, bool *late_p) {
+    int32_t here = 0;
+    tpc_link_pump(&step->bootstrap->links);
+    for (int32_t i = 1; i < step->team->n; i++) {
+        take_of(step, votes, i);
+        const tpc_frame_t *vote = votes->vote[i].frame;
+        if (vote && !votes->withdraw[i].frame && votes->old_vote[i].frame && !is_of_this_step(step, vote))
+            *late_p = true;
+        votes->seen[i] = vote != NULL;
+        here += vote != NULL;
     }
     return here;
+}
+
+/** I am late: what the others are at now is for my next step, and this one ended as they say. */
+static void votes_of_old(const tpc_step_t *step, votes_t *votes) {
+    for (int32_t i = 1; i < step->team->n; i++) {
+        if (!votes->old_vote[i].frame) continue;
+        if (votes->vote[i].frame && !votes->withdraw[i].frame) {
+            tpc_link_return(&step->bootstrap->links, tpc_step_rank(step, i), &votes->vote[i]);
+        } else {
+            tpc_mail_drop(&votes->vote[i]);
+            tpc_mail_drop(&votes->withdraw[i]);
+        }
+        votes->vote[i] = votes->old_vote[i];
+        votes->withdraw[i] = votes->old_withdraw[i];
+        votes->old_vote[i].frame = votes->old_withdraw[i].frame = NULL;
+    }
 }
 
 /** Whether somebody is gone, be it in good order if left_too; *index_p is the first one. */
@@ -95,9 +170,9 @@ static tpcomm_status_t check_alike(const tpc_step_t *step, const votes_t *votes)
     for (int32_t i = 1; i < step->team->n; i++) {
         const tpc_frame_head_t *head = &votes->vote[i].frame->head;
         (void)tpc_team_who(step->bootstrap, step->team, i, who);
-        if (strncmp(head->step, step->step, sizeof head->step - 1) != 0)
+        if (!is_of_this_step(step, votes->vote[i].frame))
             return tpc_error(TPCOMM_ERR_MISMATCH, "rank 0 is in '%s', %s is in '%s'", step->step, who, head->step);
-        size_t wanted = step->gathers ? step->bytes : 0;
+        size_t wanted = tpc_step_brings(step, i);
         if (head->data_bytes != wanted)
             return tpc_error(TPCOMM_ERR_MISMATCH, "in '%s': rank 0 brings %zu bytes, %s %llu bytes", step->step, wanted,
                              who, (unsigned long long)head->data_bytes);
@@ -108,10 +183,17 @@ static tpcomm_status_t check_alike(const tpc_step_t *step, const votes_t *votes)
 /** Wait for the votes. OK: all here, or it is over anyway; else why the wait ended. */
 static tpcomm_status_t votes_wait(const tpc_step_t *step, votes_t *votes) {
     for (;;) {
-        int32_t gone, here = votes_take(step, votes);
+        bool late = false;
+        int32_t gone, here = votes_take(step, votes, &late);
+        if (late) {
+            votes_of_old(step, votes);
+            return TPCOMM_OK;
+        }
         if (here == step->team->n - 1 || somebody_gone(step, true, &gone)) return TPCOMM_OK;
-        if (step->mine != TPCOMM_OK || is_over(step, votes)) return TPCOMM_OK;
-        tpcomm_status_t status = tpc_link_wait(&step->bootstrap->links, step->deadline);
+        /* Members that come again would not know of which of their calls they are told, so they are waited for. */
+        bool waits = step->mine == TPCOMM_OK || (step->team->again && step->mine != TPCOMM_ERR_INTERRUPTED);
+        if (!waits || is_over(step, votes)) return TPCOMM_OK;
+        tpcomm_status_t status = tpc_step_wait(step, step->deadline);
         if (status != TPCOMM_OK) return status;
     }
 }
@@ -152,8 +234,11 @@ static tpc_frame_t *verdict_frame(const tpc_step_t *step, const votes_t *votes, 
         return tpc_frame_new(TPC_FRAME_VERDICT, channel, step->step, status, tpcomm_last_error(), NULL, 0);
     if (!step->gathers)
         return tpc_frame_new(TPC_FRAME_VERDICT, channel, step->step, status, NULL, step->data, step->bytes);
-    tpc_frame_t *frame =
-        tpc_frame_new(TPC_FRAME_VERDICT, channel, step->step, status, NULL, NULL, step->bytes * (size_t)step->team->n);
+    if (step->root >= 0) {
+        const void *data = step->root == 0 ? step->data : tpc_frame_data(votes->vote[step->root].frame);
+        return tpc_frame_new(TPC_FRAME_VERDICT, channel, step->step, status, NULL, data, step->bytes);
+    }
+    tpc_frame_t *frame = tpc_frame_new(TPC_FRAME_VERDICT, channel, step->step, status, NULL, NULL, tpc_step_gets(step));
     if (!frame || step->bytes == 0) return frame;
     memcpy(tpc_frame_data(frame), step->data, step->bytes);
     for (int32_t i = 1; i < step->team->n; i++)
@@ -188,8 +273,12 @@ static void tell(const tpc_step_t *step, const votes_t *votes, tpc_frame_t *verd
         int32_t rank = tpc_step_rank(step, i);
         int err;
         if (tpc_link_state(links, rank, &err) == TPC_LINK_NONE) continue;
-        if (tpc_link_send(links, rank, verdict, fd) != 0 && fd >= 0) (void)tpc_link_send(links, rank, verdict, -1);
-        if (!votes || !votes->vote[i].frame) tpc_link_owe(links, rank, step->team->channel);
+        uint64_t token = votes && votes->vote[i].frame ? votes->vote[i].token : 0;
+        tpc_told_t told;
+        if (token == 0 && !tpc_link_told(links, rank, step->team->channel, 1, 0, &told))
+            continue; /* it ends by its deadline */
+        if (tpc_link_send(links, rank, verdict, token, fd) != 0 && fd >= 0)
+            (void)tpc_link_send(links, rank, verdict, token, -1);
     }
 }
 
@@ -204,7 +293,7 @@ tpcomm_status_t tpc_step_lead(const tpc_step_t *step, void *all) {
         verdict = verdict_frame(step, &votes, status);
     }
     if (verdict) {
-        verdict->head.has_fd = status == TPCOMM_OK && step->fd >= 0;
+        if (status == TPCOMM_OK && step->fd >= 0) verdict->head.flags |= TPC_FLAG_FD;
         tell(step, &votes, verdict, status == TPCOMM_OK ? step->fd : -1);
     }
     char text[TPC_ERROR_BYTES];
@@ -220,6 +309,8 @@ tpcomm_status_t tpc_step_lead(const tpc_step_t *step, void *all) {
     for (int32_t i = 1; i < step->team->n; i++) {
         tpc_mail_drop(&votes.vote[i]);
         tpc_mail_drop(&votes.withdraw[i]);
+        tpc_mail_drop(&votes.old_vote[i]);
+        tpc_mail_drop(&votes.old_withdraw[i]);
     }
     /* Whoever asked for the interruption gets that as his status, whatever the others get. */
     if (waited == TPCOMM_ERR_INTERRUPTED || step->mine == TPCOMM_ERR_INTERRUPTED) return TPCOMM_ERR_INTERRUPTED;
@@ -230,7 +321,8 @@ tpcomm_status_t tpc_team_fail(tpc_bootstrap_t *bootstrap, const tpc_team_t *team
                               tpcomm_status_t status) {
     char text[TPC_ERROR_BYTES];
     tpc_deadline_t now = tpc_deadline_in(0, NULL, NULL);
-    tpc_step_t step = {.bootstrap = bootstrap, .team = team, .step = name, .deadline = &now, .mine = status, .fd = -1};
+    tpc_step_t step = {
+        .bootstrap = bootstrap, .team = team, .step = name, .deadline = &now, .mine = status, .root = -1, .fd = -1};
     if (tpc_status_for_all(status) != status) (void)tpc_error_prefix(status, "rank 0 failed in '%s'", name);
     snprintf(text, sizeof text, "%s", tpcomm_last_error());
     tpc_frame_t *verdict = verdict_frame(&step, NULL, tpc_status_for_all(status));

@@ -92,6 +92,7 @@ static void mail_append(tpc_mail_t **first, tpc_mail_t **last, tpc_mail_t *mail)
 tpcomm_status_t tpc_boxes_init(tpc_boxes_t *boxes) {
     memset(boxes, 0, sizeof *boxes);
     for (int32_t i = 0; i < TPCOMM_MAX_RANKS; i++) boxes->box[i].fd = boxes->box[i].pidfd = boxes->box[i].frame_fd = -1;
+    boxes->attention_fd = -1;
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes) != 0) return tpc_error(TPCOMM_ERR_NO_MEMORY, "pthread_condattr_init");
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -110,8 +111,14 @@ static void box_clear(tpc_box_t *box) {
     if (box->fd >= 0) close(box->fd);
     if (box->frame_fd >= 0) close(box->frame_fd);
     mail_list_free(&box->in_first, &box->in_last);
+    mail_list_free(&box->note_first, &box->note_last);
     mail_list_free(&box->out_first, &box->out_last);
     tpc_frame_release(box->frame);
+    while (box->told) {
+        tpc_told_t *next = box->told->next;
+        free(box->told);
+        box->told = next;
+    }
     *box = (tpc_box_t){.state = TPC_LINK_NONE, .fd = -1, .pidfd = -1, .frame_fd = -1};
 }
 
@@ -121,9 +128,21 @@ void tpc_boxes_destroy(tpc_boxes_t *boxes) {
     pthread_mutex_destroy(&boxes->mutex);
 }
 
-static void box_break(tpc_box_t *box, int err) {
-    box->state = TPC_LINK_BROKEN;
+static void call_attention(const tpc_boxes_t *boxes) {
+    uint64_t one = 1;
+    if (boxes->attention_fd < 0) return;
+    ssize_t wrote = write(boxes->attention_fd, &one, sizeof one); /* one that is full is told already */
+    (void)wrote;
+}
+
+void tpc_box_end(tpc_boxes_t *boxes, tpc_box_t *box, tpc_link_state_t state, int err) {
+    box->state = state;
     box->err = err;
+    call_attention(boxes);
+}
+
+static void box_break(tpc_boxes_t *boxes, tpc_box_t *box, int err) {
+    tpc_box_end(boxes, box, TPC_LINK_BROKEN, err);
 }
 
 static void box_append(tpc_box_t *box, tpc_mail_t *mail) {
@@ -155,62 +174,38 @@ static bool box_find(const tpc_box_t *box, uint64_t channel, tpc_mail_t **before
     return false;
 }
 
-/** A withdrawal goes with the vote before it and is never waited for by itself. */
-static bool pays_debt(tpc_box_t *box, const tpc_frame_t *frame) {
-    if (frame->head.kind == TPC_FRAME_WITHDRAW) return false;
-    for (size_t i = 0; i < TPC_LINK_DEBTS; i++) {
-        if (box->debt[i].count == 0 || box->debt[i].channel != frame->head.channel) continue;
-        box->debt[i].count--;
-        return true;
-    }
-    return false;
-}
-
-void tpc_box_deliver(tpc_box_t *box, tpc_mail_t *mail) {
-    if (mail->frame->head.kind == TPC_FRAME_BYE) box->state = TPC_LINK_LEFT;
-    if (mail->frame->head.kind == TPC_FRAME_BYE || pays_debt(box, mail->frame))
+void tpc_box_deliver(tpc_boxes_t *boxes, tpc_box_t *box, tpc_mail_t *mail) {
+    if (mail->frame->head.kind == TPC_FRAME_BYE) {
+        tpc_box_end(boxes, box, TPC_LINK_LEFT, 0);
         tpc_mail_free(mail);
-    else
+    } else if (mail->frame->head.kind == TPC_FRAME_NOTE) {
+        mail_append(&box->note_first, &box->note_last, mail);
+        box->in_bytes += frame_bytes(mail->frame);
+        call_attention(boxes);
+    } else {
         box_append(box, mail);
-}
-
-static void box_owe(tpc_box_t *box, uint64_t channel) {
-    tpc_mail_t *before;
-    if (box_find(box, channel, &before)) {
-        tpc_mail_free(box_unlink(box, before));
-        return;
     }
-    for (int turn = 0; turn < 2; turn++) {
-        for (size_t i = 0; i < TPC_LINK_DEBTS; i++) {
-            bool fits = turn == 0 ? box->debt[i].count > 0 && box->debt[i].channel == channel : box->debt[i].count == 0;
-            if (!fits) continue;
-            box->debt[i].channel = channel;
-            box->debt[i].count++;
-            return;
-        }
-    }
-    if (box->state == TPC_LINK_OPEN) box_break(box, EOVERFLOW);
 }
 
 /* ------------------------------------------------------------------ sockets */
 
 /** Whether a head that came makes sense: everything in it is the other side's word. */
 static bool head_is_sane(const tpc_frame_head_t *head) {
-    return head->magic == TPC_FRAME_MAGIC && head->kind >= TPC_FRAME_VOTE && head->kind <= TPC_FRAME_DESCRIPTOR &&
-           head->text_bytes < TPC_ERROR_BYTES && head->data_bytes <= TPC_FRAME_MAX_BYTES &&
-           memchr(head->step, '\0', sizeof head->step) != NULL;
+    return head->magic == TPC_FRAME_MAGIC && head->kind >= TPC_FRAME_VOTE && head->kind <= TPC_FRAME_NOTE &&
+           (head->kind != TPC_FRAME_NOTE || head->data_bytes <= TPC_NOTE_BYTES) && head->text_bytes < TPC_ERROR_BYTES &&
+           head->data_bytes <= TPC_FRAME_MAX_BYTES && memchr(head->step, '\0', sizeof head->step) != NULL;
 }
 
 /** The head is complete: make room for the frame. */
-static bool frame_begin(tpc_box_t *box) {
+static bool frame_begin(tpc_boxes_t *boxes, tpc_box_t *box) {
     if (!head_is_sane(&box->head)) {
-        box_break(box, EPROTO);
+        box_break(boxes, box, EPROTO);
         return false;
     }
     size_t body = box->head.text_bytes + (size_t)box->head.data_bytes;
     box->frame = malloc(sizeof *box->frame + body);
     if (!box->frame) {
-        box_break(box, ENOMEM);
+        box_break(boxes, box, ENOMEM);
         return false;
     }
     atomic_init(&box->frame->references, 1);
@@ -219,21 +214,21 @@ static bool frame_begin(tpc_box_t *box) {
     return true;
 }
 
-static void frame_end(tpc_box_t *box) {
+static void frame_end(tpc_boxes_t *boxes, tpc_box_t *box) {
     tpc_mail_t *mail = malloc(sizeof *mail);
     if (!mail) {
-        box_break(box, ENOMEM);
+        box_break(boxes, box, ENOMEM);
         return;
     }
-    *mail = (tpc_mail_t){.frame = box->frame, .fd = box->frame_fd};
+    *mail = (tpc_mail_t){.frame = box->frame, .token = box->head.token, .fd = box->frame_fd};
     box->frame = NULL;
     box->frame_fd = -1;
     box->head_have = 0;
-    tpc_box_deliver(box, mail);
+    tpc_box_deliver(boxes, box, mail);
 }
 
 /** One read. True: there may be more. */
-static bool box_read(tpc_box_t *box) {
+static bool box_read(tpc_boxes_t *boxes, tpc_box_t *box) {
     char *into;
     size_t want;
     if (!box->frame) {
@@ -246,39 +241,41 @@ static bool box_read(tpc_box_t *box) {
     ssize_t got = tpc_net_recv(box->fd, into, want, &box->frame_fd);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (got == 0 || (got < 0 && (errno == ECONNRESET || errno == EPIPE))) {
-        box->state = TPC_LINK_ENDED;
+        tpc_box_end(boxes, box, TPC_LINK_ENDED, 0);
         return false;
     }
     if (got < 0) {
-        box_break(box, errno);
+        box_break(boxes, box, errno);
         return false;
     }
     if (!box->frame) {
         box->head_have += (size_t)got;
         if (box->head_have < sizeof box->head) return true;
-        if (!frame_begin(box)) return false;
+        if (!frame_begin(boxes, box)) return false;
     } else {
         box->body_have += (size_t)got;
     }
-    if (box->body_have == box->head.text_bytes + box->head.data_bytes) frame_end(box);
+    if (box->body_have == box->head.text_bytes + box->head.data_bytes) frame_end(boxes, box);
     return box->state == TPC_LINK_OPEN && box->in_bytes < IN_BYTES_MAX;
 }
 
 /** Send what goes. A socket that takes nothing any more is left to box_read, which learns why. */
-static void box_write(tpc_box_t *box) {
+static void box_write(tpc_boxes_t *boxes, tpc_box_t *box) {
     while (box->out_first) {
         tpc_mail_t *mail = box->out_first;
-        size_t head = sizeof mail->frame->head, whole = frame_bytes(mail->frame), offset = box->out_offset;
+        tpc_frame_head_t first = mail->frame->head;
+        first.token = mail->token;
+        size_t head = sizeof first, whole = frame_bytes(mail->frame), offset = box->out_offset;
         struct iovec pieces[2];
         size_t count = 0;
-        if (offset < head) pieces[count++] = (struct iovec){(char *)&mail->frame->head + offset, head - offset};
+        if (offset < head) pieces[count++] = (struct iovec){(char *)&first + offset, head - offset};
         size_t body_offset = offset > head ? offset - head : 0;
         if (whole - head > body_offset)
             pieces[count++] = (struct iovec){mail->frame->body + body_offset, whole - head - body_offset};
         ssize_t sent = tpc_net_send(box->fd, pieces, count, offset == 0 ? mail->fd : -1);
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (sent < 0) {
-            if (errno != EPIPE && errno != ECONNRESET) box_break(box, errno);
+            if (errno != EPIPE && errno != ECONNRESET) box_break(boxes, box, errno);
             mail_list_free(&box->out_first, &box->out_last);
             box->out_offset = 0;
             return;
@@ -305,10 +302,9 @@ static size_t socket_polls(const tpc_boxes_t *boxes, struct pollfd polls_p[2 * T
     return count;
 }
 
-static void socket_pump(tpc_links_t *links) {
-    tpc_boxes_t *boxes = links->boxes;
+/** Under the mutex. */
+static void pump_boxes(tpc_boxes_t *boxes) {
     struct pollfd polls[2 * TPCOMM_MAX_RANKS];
-    pthread_mutex_lock(&boxes->mutex);
     size_t count = socket_polls(boxes, polls);
     int ready = poll(polls, count, 0);
     size_t next = 0;
@@ -320,11 +316,17 @@ static void socket_pump(tpc_links_t *links) {
         next++;
         /* A forked child that holds the socket hides the end of a process: its pidfd does not. */
         bool ended = box->pidfd >= 0 && polls[next++].revents != 0;
-        if (events & (POLLOUT | POLLERR)) box_write(box);
-        while ((events != 0 || ended) && box->state == TPC_LINK_OPEN && box_read(box)) continue;
-        if (ended && box->state == TPC_LINK_OPEN && box->in_bytes < IN_BYTES_MAX) box->state = TPC_LINK_ENDED;
+        if (events & (POLLOUT | POLLERR)) box_write(boxes, box);
+        while ((events != 0 || ended) && box->state == TPC_LINK_OPEN && box_read(boxes, box)) continue;
+        if (ended && box->state == TPC_LINK_OPEN && box->in_bytes < IN_BYTES_MAX)
+            tpc_box_end(boxes, box, TPC_LINK_ENDED, 0);
     }
-    pthread_mutex_unlock(&boxes->mutex);
+}
+
+static void socket_pump(tpc_links_t *links) {
+    pthread_mutex_lock(&links->boxes->mutex);
+    pump_boxes(links->boxes);
+    pthread_mutex_unlock(&links->boxes->mutex);
 }
 
 static void socket_send(tpc_links_t *links, int32_t rank, tpc_mail_t *mail) {
@@ -332,7 +334,7 @@ static void socket_send(tpc_links_t *links, int32_t rank, tpc_mail_t *mail) {
     pthread_mutex_lock(&links->boxes->mutex);
     if (box->state == TPC_LINK_OPEN) {
         mail_append(&box->out_first, &box->out_last, mail);
-        if (box->out_first == mail) box_write(box);
+        if (box->out_first == mail) box_write(links->boxes, box);
         mail = NULL;
     }
     pthread_mutex_unlock(&links->boxes->mutex);
@@ -343,14 +345,20 @@ static void socket_wait(tpc_links_t *links, int ms) {
     struct pollfd polls[2 * TPCOMM_MAX_RANKS];
     pthread_mutex_lock(&links->boxes->mutex);
     size_t count = socket_polls(links->boxes, polls);
+    links->boxes->waiting++;
     pthread_mutex_unlock(&links->boxes->mutex);
     wait_for(polls, count, ms);
+    pthread_mutex_lock(&links->boxes->mutex);
+    /* What tpc_link_attend has left to me: nobody else may look again. */
+    links->boxes->waiting--;
+    pump_boxes(links->boxes);
+    pthread_mutex_unlock(&links->boxes->mutex);
 }
 
 static void socket_leave(tpc_links_t *links) {
     for (int32_t i = 0; i < links->size; i++) {
         tpc_frame_t *bye = tpc_frame_new(TPC_FRAME_BYE, 0, "", TPCOMM_OK, NULL, NULL, 0);
-        if (bye) (void)tpc_link_send(links, i, bye, -1);
+        if (bye) (void)tpc_link_send(links, i, bye, 0, -1);
         tpc_frame_release(bye);
     }
     /* What has come is read, since closing with unread bytes resets a connection and a reset overtakes the goodbye. */
@@ -410,10 +418,10 @@ tpc_link_state_t tpc_link_state(tpc_links_t *links, int32_t rank, int *err_p) {
     return state;
 }
 
-int tpc_link_send(tpc_links_t *links, int32_t rank, tpc_frame_t *frame, int fd) {
+int tpc_link_send(tpc_links_t *links, int32_t rank, tpc_frame_t *frame, uint64_t token, int fd) {
     tpc_mail_t *mail = malloc(sizeof *mail);
     if (!mail) return ENOMEM;
-    *mail = (tpc_mail_t){.frame = frame, .fd = -1};
+    *mail = (tpc_mail_t){.frame = frame, .token = token, .fd = -1};
     if (fd >= 0) {
         mail->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         if (mail->fd < 0) {
@@ -466,9 +474,90 @@ bool tpc_link_withdrawn(tpc_links_t *links, int32_t rank, uint64_t channel) {
     return found;
 }
 
-void tpc_link_owe(tpc_links_t *links, int32_t rank, uint64_t channel) {
+void tpc_link_return(tpc_links_t *links, int32_t rank, tpc_mail_t *mail) {
+    tpc_box_t *box = &links->boxes->box[rank];
+    tpc_mail_t *kept = malloc(sizeof *kept);
+    if (!kept) { /* lost, as if it had not come: its sender ends by its deadline */
+        if (mail->fd >= 0) close(mail->fd);
+        tpc_frame_release(mail->frame);
+        return;
+    }
+    *kept = *mail;
     pthread_mutex_lock(&links->boxes->mutex);
-    box_owe(&links->boxes->box[rank], channel);
+    kept->next = box->in_first;
+    box->in_first = kept;
+    if (!box->in_last) box->in_last = kept;
+    box->in_bytes += frame_bytes(kept->frame);
+    pthread_mutex_unlock(&links->boxes->mutex);
+}
+
+bool tpc_link_note(tpc_links_t *links, int32_t rank, tpc_mail_t *mail_p) {
+    tpc_box_t *box = &links->boxes->box[rank];
+    pthread_mutex_lock(&links->boxes->mutex);
+    tpc_mail_t *mail = box->note_first;
+    if (mail) box->note_first = mail->next;
+    if (!box->note_first) box->note_last = NULL;
+    if (mail) box->in_bytes -= frame_bytes(mail->frame);
+    pthread_mutex_unlock(&links->boxes->mutex);
+    if (!mail) return false;
+    *mail_p = *mail;
+    free(mail);
+    return true;
+}
+
+bool tpc_link_told(tpc_links_t *links, int32_t rank, uint64_t channel, uint32_t more_sent, uint32_t more_seen,
+                   tpc_told_t *told_p) {
+    tpc_box_t *box = &links->boxes->box[rank];
+    pthread_mutex_lock(&links->boxes->mutex);
+    tpc_told_t *told = box->told;
+    while (told && told->channel != channel) told = told->next;
+    if (!told && more_sent + more_seen > 0 && (told = calloc(1, sizeof *told)) != NULL) {
+        told->channel = channel;
+        told->next = box->told;
+        box->told = told;
+    }
+    if (told) {
+        told->sent += more_sent;
+        told->seen += more_seen;
+        *told_p = *told;
+    } else {
+        *told_p = (tpc_told_t){.channel = channel};
+    }
+    pthread_mutex_unlock(&links->boxes->mutex);
+    return told || more_sent + more_seen == 0;
+}
+
+static bool is_withdrawn(const tpc_mail_t *vote) {
+    for (const tpc_mail_t *mail = vote->next; mail; mail = mail->next)
+        if (mail->frame->head.kind == TPC_FRAME_WITHDRAW && mail->token == vote->token) return true;
+    return false;
+}
+
+tpc_frame_t *tpc_link_elsewhere(tpc_links_t *links, int32_t rank, uint64_t but_channel, const char *step) {
+    tpc_frame_t *found = NULL;
+    pthread_mutex_lock(&links->boxes->mutex);
+    for (tpc_mail_t *mail = links->boxes->box[rank].in_first; mail && !found; mail = mail->next) {
+        const tpc_frame_head_t *head = &mail->frame->head;
+        if (head->kind == TPC_FRAME_VOTE && head->channel != but_channel && head->status == TPCOMM_OK &&
+            strncmp(head->step, step, sizeof head->step - 1) == 0 && !is_withdrawn(mail))
+            found = mail->frame;
+    }
+    if (found) atomic_fetch_add(&found->references, 1);
+    pthread_mutex_unlock(&links->boxes->mutex);
+    return found;
+}
+
+void tpc_link_attend(tpc_links_t *links) {
+    if (links->ops != &tpc_socket_links) return; /* between threads everything is where it belongs at once */
+    pthread_mutex_lock(&links->boxes->mutex);
+    if (links->boxes->waiting == 0) pump_boxes(links->boxes);
+    pthread_mutex_unlock(&links->boxes->mutex);
+}
+
+void tpc_link_want_attention(tpc_links_t *links, int fd) {
+    pthread_mutex_lock(&links->boxes->mutex);
+    links->boxes->attention_fd = fd;
+    call_attention(links->boxes);
     pthread_mutex_unlock(&links->boxes->mutex);
 }
 

@@ -38,7 +38,8 @@ unsigned char *tpc_frame_data(tpc_frame_t *frame);
 typedef struct tpc_mail {
     struct tpc_mail *next;
     tpc_frame_t *frame;
-    int fd; /**< travels with it; -1: none */
+    uint64_t token; /**< in place of the frame's own, which goes to several ranks */
+    int fd;         /**< travels with it; -1: none */
 } tpc_mail_t;
 
 typedef enum {
@@ -49,7 +50,12 @@ typedef enum {
     TPC_LINK_BROKEN, /**< the connection failed; err says how */
 } tpc_link_state_t;
 
-#define TPC_LINK_DEBTS 16
+/** Verdicts that answered no vote: to that rank, and from it. By their number a vote that crossed one is known. */
+typedef struct tpc_told {
+    struct tpc_told *next;
+    uint64_t channel;
+    uint32_t sent, seen;
+} tpc_told_t;
 
 /** All about one other rank. */
 typedef struct {
@@ -58,6 +64,7 @@ typedef struct {
     int fd;    /**< socket; -1 between threads */
     int pidfd; /**< the member's; not owned; -1: none */
     tpc_mail_t *in_first, *in_last;
+    tpc_mail_t *note_first, *note_last; /**< apart from all others: nobody asks for them by channel */
     size_t in_bytes;
     tpc_mail_t *out_first, *out_last;
     size_t out_offset; /**< of out_first, what has been sent */
@@ -66,11 +73,7 @@ typedef struct {
     size_t head_have, body_have;
     tpc_frame_t *frame;
     int frame_fd;
-    /* Frames that are still to come and that nobody waits for any more. */
-    struct {
-        uint64_t channel;
-        uint32_t count;
-    } debt[TPC_LINK_DEBTS];
+    tpc_told_t *told;
 } tpc_box_t;
 
 /** The boxes of one rank. */
@@ -78,13 +81,17 @@ typedef struct {
     pthread_mutex_t mutex;  /**< held for moments only, never while waiting */
     pthread_cond_t changed; /**< between threads: something came, or somebody left */
     uint64_t events, seen;  /**< how often that happened, and up to where it has been looked at */
+    int32_t waiting;        /**< threads that wait for something to happen, and will look then */
+    int attention_fd;       /**< an eventfd, told of notes and of links that end; -1: nobody wants to know */
     tpc_box_t box[TPCOMM_MAX_RANKS];
 } tpc_boxes_t;
 
 tpcomm_status_t tpc_boxes_init(tpc_boxes_t *boxes);
 void tpc_boxes_destroy(tpc_boxes_t *boxes);
-/** Put what came into a box, or pay a debt with it. Under the mutex. Takes mail. */
-void tpc_box_deliver(tpc_box_t *box, tpc_mail_t *mail);
+/** Put what came into a box. Under the mutex. Takes mail. */
+void tpc_box_deliver(tpc_boxes_t *boxes, tpc_box_t *box, tpc_mail_t *mail);
+/** The other side is not what it was. Under the mutex. */
+void tpc_box_end(tpc_boxes_t *boxes, tpc_box_t *box, tpc_link_state_t state, int err);
 void tpc_mail_free(tpc_mail_t *mail);
 
 typedef struct tpc_links tpc_links_t;
@@ -122,7 +129,7 @@ void tpc_link_detach(tpc_links_t *links, int32_t rank);
 tpc_link_state_t tpc_link_state(tpc_links_t *links, int32_t rank, int *err_p);
 
 /** Queue a frame and send what goes at once. fd -1: none; it is duplicated. Returns 0 or an errno value. */
-int tpc_link_send(tpc_links_t *links, int32_t rank, tpc_frame_t *frame, int fd);
+int tpc_link_send(tpc_links_t *links, int32_t rank, tpc_frame_t *frame, uint64_t token, int fd);
 /** Whether all that was queued for rank has been sent, or never will be. */
 bool tpc_link_sent(tpc_links_t *links, int32_t rank);
 
@@ -130,10 +137,22 @@ bool tpc_link_sent(tpc_links_t *links, int32_t rank);
 bool tpc_link_take(tpc_links_t *links, int32_t rank, uint64_t channel, tpc_mail_t *mail_p);
 /** The first frame of a channel from rank, left where it is; NULL if none. Valid while nobody takes it. */
 const tpc_frame_t *tpc_link_peek(tpc_links_t *links, int32_t rank, uint64_t channel);
-/** Whether rank has stopped waiting for the verdict of a vote that lies here or has been taken. */
+/** Put back what was taken, before all others. Takes it. */
+void tpc_link_return(tpc_links_t *links, int32_t rank, tpc_mail_t *mail);
+/** Take the first note that came from rank, as tpc_link_take. */
+bool tpc_link_note(tpc_links_t *links, int32_t rank, tpc_mail_t *mail_p);
+/** Counts of a channel's verdicts without a vote; more is added to each. False, nothing changed: no memory. */
+bool tpc_link_told(tpc_links_t *links, int32_t rank, uint64_t channel, uint32_t more_sent, uint32_t more_seen,
+                   tpc_told_t *told_p);
+/** Whether rank has stopped waiting for the verdict of a vote that lies here. */
 bool tpc_link_withdrawn(tpc_links_t *links, int32_t rank, uint64_t channel);
-/** The next frame of a channel from rank is for nobody: drop it when it comes, or now. */
-void tpc_link_owe(tpc_links_t *links, int32_t rank, uint64_t channel);
+/** The first vote for a step that lies here from rank on another channel than one; the caller releases it; NULL: none.
+ */
+tpc_frame_t *tpc_link_elsewhere(tpc_links_t *links, int32_t rank, uint64_t but_channel, const char *step);
+/** For the thread that looks after links while nobody waits: read and write, unless somebody waits who will. */
+void tpc_link_attend(tpc_links_t *links);
+/** From now on an eventfd is told of notes and of links that end; -1: no more. What is there already counts, too. */
+void tpc_link_want_attention(tpc_links_t *links, int fd);
 
 /** One turn of a wait for frames. OK: look again; TIMEOUT (no text), INTERRUPTED. */
 tpcomm_status_t tpc_link_wait(tpc_links_t *links, const tpc_deadline_t *deadline);

@@ -20,8 +20,20 @@ typedef struct {
     const void *data; /**< gather: this member's blob; broadcast: the leader's */
     size_t bytes;
     bool gathers;
-    int fd; /**< broadcast_fd: the leader's; -1: none */
+    int32_t root; /**< gather: the one member whose blob goes to all; -1: all do */
+    int fd;       /**< broadcast_fd: the leader's; -1: none */
 } tpc_step_t;
+
+/** Bytes of a member's vote, and of the verdict, in a step that gathers. */
+static inline size_t tpc_step_brings(const tpc_step_t *step, int32_t index) {
+    return step->gathers && (step->root < 0 || step->root == index) ? step->bytes : 0;
+}
+static inline size_t tpc_step_gets(const tpc_step_t *step) {
+    return step->root < 0 ? step->bytes * (size_t)step->team->n : step->bytes;
+}
+
+/** One turn of a wait, as tpc_link_wait; also fails where the team's own check does. */
+tpcomm_status_t tpc_step_wait(const tpc_step_t *step, const tpc_deadline_t *deadline);
 
 /** World rank of a member. */
 int32_t tpc_step_rank(const tpc_step_t *step, int32_t index);

@@ -51,7 +51,7 @@ static void leave(tpc_thread_world_t *world, int32_t rank) {
         tpc_boxes_t *boxes = &world->boxes[peer];
         if (peer == rank) continue;
         pthread_mutex_lock(&boxes->mutex);
-        boxes->box[rank].state = TPC_LINK_LEFT;
+        tpc_box_end(boxes, &boxes->box[rank], TPC_LINK_LEFT, 0);
         boxes->events++;
         pthread_cond_broadcast(&boxes->changed);
         pthread_mutex_unlock(&boxes->mutex);
@@ -74,7 +74,7 @@ static void thread_send(tpc_links_t *links, int32_t rank, tpc_mail_t *mail) {
         return;
     }
     pthread_mutex_lock(&boxes->mutex);
-    tpc_box_deliver(&boxes->box[links->rank], mail);
+    tpc_box_deliver(boxes, &boxes->box[links->rank], mail);
     boxes->events++;
     pthread_cond_broadcast(&boxes->changed);
     pthread_mutex_unlock(&boxes->mutex);

@@ -18,7 +18,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "the wire format is the memory format of little-endian machines");
 
 #define TPC_WIRE_MAGIC   "TPCOMM01"
-#define TPC_WIRE_VERSION 1
+#define TPC_WIRE_VERSION 2
 
 /** Why somebody connects, or what is answered. */
 enum {
@@ -101,7 +101,8 @@ static_assert(sizeof(tpc_wire_id_t) == 128, "fills tpcomm_unique_id_t");
 
 #define TPC_FRAME_MAGIC     0x46435054u        /* "TPCF" */
 #define TPC_FRAME_MAX_BYTES ((size_t)16 << 20) /**< of data in one frame */
-#define TPC_STEP_BYTES      48
+#define TPC_STEP_BYTES      96
+#define TPC_NOTE_BYTES      640 /**< of data in a note */
 
 enum {
     TPC_FRAME_VOTE = 1,    /**< a member's say to the leader: status with text, or OK with its blob */
@@ -110,19 +111,37 @@ enum {
         3,             /**< a member has stopped waiting for the verdict of the vote it sent; status and text say why */
     TPC_FRAME_BYE = 4, /**< the sender lets go of the job in good order; its links close next */
     TPC_FRAME_DESCRIPTOR = 5, /**< nothing but the descriptor that travels with it */
+    /**
+     * The leader's to a member whose vote says TPC_FLAG_PAST: OK, it is at that step (again), and the vote counts; or
+     * not, and what the member holds of that step is the end of it.
+     */
+    TPC_FRAME_PRESENT = 6,
+    TPC_FRAME_NOTE = 7, /**< a word to a member that nobody waits for; channel says what it is about */
+};
+
+enum {
+    TPC_FLAG_FD =
+        1, /**< a descriptor travels with the first byte (it is lost where the receiver has no room for one) */
+    TPC_FLAG_PAST = 2, /**< VOTE: the leader has ended a step of this name without the sender, who has its verdict */
 };
 
 typedef struct {
     uint32_t magic;
     uint16_t kind;
-    uint16_t
-        has_fd; /**< 1: a descriptor travels with the first byte (it is lost where the receiver has no room for one) */
+    uint16_t flags;
     uint64_t channel;
+    /**
+     * VOTE, WITHDRAW: the sender's number of this vote, never 0 and never again the same. VERDICT, PRESENT: the vote
+     * that is answered; 0: none, the step has ended without one of the receiver's.
+     */
+    uint64_t token;
     int32_t status;
-    uint32_t text_bytes;       /**< less than TPC_ERROR_BYTES; text comes before data */
-    uint64_t data_bytes;       /**< at most TPC_FRAME_MAX_BYTES */
+    uint32_t text_bytes; /**< less than TPC_ERROR_BYTES; text comes before data */
+    uint64_t data_bytes; /**< at most TPC_FRAME_MAX_BYTES */
+    uint32_t told; /**< VOTE: how many verdicts without a vote of its own the sender has taken from this channel */
+    uint32_t reserved;
     char step[TPC_STEP_BYTES]; /**< terminated */
 } tpc_frame_head_t;
-static_assert(sizeof(tpc_frame_head_t) == 80, "no padding");
+static_assert(sizeof(tpc_frame_head_t) == 144, "no padding");
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/hook.h"
 #include "base/text.h"
 #include "coordinator/comm.h"
 
@@ -44,9 +45,23 @@ typedef struct {
 
 typedef struct {
     said_t said;
+    uint64_t parent; /* its id */
     uint64_t
         number; /* of the attempt, as each member counts; not compared: an attempt may have failed on one rank alone */
 } offer_t;
+
+/* Making a group: what the waits of a member look at beside the other members. */
+typedef struct {
+    tpcomm_t *parent;
+    const offer_t *mine;
+    uint64_t channel;
+    char step[96];
+    uint64_t conflict_ns; /* since when a member is seen to make another group of this name; 0: it is not */
+} making_t;
+
+/* Two ranks that wait for each other in two groups of one name, for so long, mean one and the same. Before that, one
+ * of them may be about to come. */
+#define CONFLICT_MS 1000
 
 static void describe(const said_t *said, char *text, size_t bytes) {
     size_t used = tpc_text_append(text, bytes, 0, "'%s' of world ranks [", said->name);
@@ -55,17 +70,67 @@ static void describe(const said_t *said, char *text, size_t bytes) {
     tpc_text_append(text, bytes, used, "]");
 }
 
+static bool lists(const said_t *said, int32_t world_rank) {
+    for (int32_t i = 0; i < said->n && i < TPCOMM_MAX_RANKS; i++)
+        if (said->ranks[i] == world_rank) return true;
+    return false;
+}
+
+/* A member that waits for me in a group of this name which has other members. */
+static bool find_conflict(making_t *making, int32_t *other_p, offer_t *theirs_p, uint64_t *channel_p) {
+    const said_t *mine = &making->mine->said;
+    int32_t me = making->parent->ranks[making->parent->rank];
+    for (int32_t i = 0; i < mine->n; i++) {
+        offer_t theirs;
+        if (mine->ranks[i] == me ||
+            !tpc_team_elsewhere(making->parent->world->bootstrap, mine->ranks[i], making->channel, making->step,
+                                &theirs, sizeof theirs, channel_p))
+            continue;
+        if (theirs.parent != making->mine->parent || !lists(&theirs.said, me)) continue;
+        *other_p = mine->ranks[i];
+        *theirs_p = theirs;
+        return true;
+    }
+    return false;
+}
+
+/* Lists that name different ranks: the members do not meet, but a leader sees who waits for it elsewhere. */
+static tpcomm_status_t check_lists(void *arg) {
+    making_t *making = arg;
+    int32_t other;
+    offer_t theirs;
+    uint64_t channel;
+    if (!find_conflict(making, &other, &theirs, &channel)) {
+        making->conflict_ns = 0;
+        return TPCOMM_OK;
+    }
+    uint64_t now = tpc_clock_ns();
+    if (making->conflict_ns == 0) making->conflict_ns = now;
+    if (now - making->conflict_ns < tpc_hook_value("conflict_ms", CONFLICT_MS) * 1000000u) return TPCOMM_OK;
+    char mine_text[256], their_text[256];
+    theirs.said.name[sizeof theirs.said.name - 1] = '\0';
+    if (theirs.said.n > TPCOMM_MAX_RANKS) theirs.said.n = TPCOMM_MAX_RANKS;
+    describe(&making->mine->said, mine_text, sizeof mine_text);
+    describe(&theirs.said, their_text, sizeof their_text);
+    tpcomm_status_t status = tpc_error(
+        TPCOMM_ERR_MISMATCH, "world rank %d makes group %s, world rank %d makes group %s; their members differ",
+        making->parent->ranks[making->parent->rank], mine_text, other, their_text);
+    tpc_team_refuse(making->parent->world->bootstrap, channel, status);
+    return status;
+}
+
 /* The members meet in an order that does not depend on what each believes the group's order to be. The group's id is
  * made from the leader's count, so that no two groups share one. */
-static tpcomm_status_t agree_on_group(tpc_world_t *world, const tpc_team_t *sorted, tpcomm_status_t mine_status,
-                                      const offer_t *mine, const tpc_deadline_t *deadline, uint64_t *id_p) {
+static tpcomm_status_t agree_on_group(making_t *making, const tpc_team_t *sorted, tpcomm_status_t mine_status,
+                                      const tpc_deadline_t *deadline, uint64_t *id_p) {
     offer_t all[TPCOMM_MAX_RANKS];
-    tpcomm_status_t status =
-        tpc_team_gather(world->bootstrap, sorted, "make group", mine_status, mine, sizeof *mine, all, deadline);
+    snprintf(making->step, sizeof making->step, "make group '%.63s'", making->mine->said.name);
+    tpcomm_status_t status = tpc_team_gather(making->parent->world->bootstrap, sorted, making->step, mine_status,
+                                             making->mine, sizeof *making->mine, all, deadline);
     if (status != TPCOMM_OK) return status;
     for (int32_t i = 1; i < sorted->n; i++) {
         if (memcmp(&all[0].said, &all[i].said, sizeof all[0].said) == 0) continue;
-        char first[192], other[192];
+        char first[256], other[256];
         describe(&all[0].said, first, sizeof first);
         describe(&all[i].said, other, sizeof other);
         return tpc_error(TPCOMM_ERR_MISMATCH, "world rank %d makes group %s, world rank %d makes group %s",
@@ -100,7 +165,7 @@ tpcomm_status_t tpc_comm_exchange(tpcomm_t *comm, const char *step, tpcomm_statu
     atomic_fetch_add(&comm->making, 1);
     tpcomm_status_t status = tpc_world_begin_step(world, comm->id, sorted, comm->size, &deadline, &channel, &number);
     if (status == TPCOMM_OK) {
-        tpc_team_t team = {.channel = channel, .ranks = comm->ranks, .n = comm->size, .me = comm->rank};
+        tpc_team_t team = {.channel = channel, .ranks = comm->ranks, .n = comm->size, .me = comm->rank, .again = true};
         status = tpc_team_gather(world->bootstrap, &team, step, mine_status, mine, bytes, all, &deadline);
         tpc_world_end_step(world, channel);
     }
@@ -119,6 +184,7 @@ static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, con
     offer_t offer;
     memset(&offer, 0, sizeof offer);
     offer.said = *said;
+    offer.parent = parent->id;
     memcpy(sorted, said->ranks, (size_t)said->n * sizeof *sorted);
     qsort(sorted, (size_t)said->n, sizeof *sorted, ascending);
     int32_t my_world_rank = parent->ranks[parent->rank], me_sorted = 0, me = 0;
@@ -129,8 +195,15 @@ static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, con
     tpcomm_status_t status =
         tpc_world_begin_step(world, parent->id, sorted, said->n, &deadline, &channel, &offer.number);
     if (status != TPCOMM_OK) return status;
-    tpc_team_t team = {.channel = channel, .ranks = sorted, .n = said->n, .me = me_sorted};
-    status = agree_on_group(world, &team, mine_status, &offer, &deadline, &id);
+    making_t making = {.parent = parent, .mine = &offer, .channel = channel};
+    tpc_team_t team = {.channel = channel,
+                       .ranks = sorted,
+                       .n = said->n,
+                       .me = me_sorted,
+                       .again = true,
+                       .check = check_lists,
+                       .check_arg = &making};
+    status = agree_on_group(&making, &team, mine_status, &deadline, &id);
     if (status == TPCOMM_OK) {
         tpc_group_plan_t plan = {.name = said->name, .id = id, .ranks = said->ranks, .n = said->n, .me = me};
         status = tpc_comm_create(world, &plan, &deadline, group_p);
