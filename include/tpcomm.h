@@ -138,6 +138,7 @@ typedef int32_t tpcomm_path_t;
 enum {
     TPCOMM_PATH_AUTO = 0,
     TPCOMM_PATH_ONESHOT = 1,       /**< cuda: kernels push every input to all ranks, which reduce it themselves */
+    TPCOMM_PATH_TWOSHOT = 2,       /**< cuda: kernels push each part to its owner, who reduces it and pushes it to all */
     TPCOMM_PATH_FUSED_ONESHOT = 5, /**< calls with a norm: every rank reduces and normalises all rows it needs itself */
     TPCOMM_PATH_FUSED_TWOSHOT = 6, /**< calls with a norm: every rank reduces its rows; all normalise them */
     TPCOMM_PATH_UNFUSED = 7,       /**< calls with a norm: a reduction by a path of its own, then the norm */

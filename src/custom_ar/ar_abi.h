@@ -16,8 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TPC_AR_LAYOUT    1u
-#define TPC_AR_MAX_RANKS 16
+#define TPC_AR_LAYOUT         1u
+#define TPC_AR_MAX_RANKS      16
+#define TPC_AR_HEADER_THREADS 32 /* of each block, beside those that move data */
 #ifndef TPC_AR_MAX_BLOCKS
 #define TPC_AR_MAX_BLOCKS 512 /* tests/kernels_on_host has fewer, to be faster */
 #endif
@@ -48,31 +49,45 @@ typedef struct {
 #define TPC_AR_CALL_OFFSET  (TPC_AR_EPOCH_OFFSET + 4u * TPC_AR_MAX_BLOCKS)
 #define TPC_AR_SLOT_OFFSET  4096u
 
-/** Bytes of a workspace for size ranks. Gate, capacity and allocation all come from slot_bytes. */
+/**
+ * The layout of the slots, for every path: one half of half_bytes for each parity, and in a half the slots of the
+ * launch's own making, since a slot is EMPTY whenever no call uses it.
+ *
+ *   one-shot, reduce_scatter   size - 1 slots of slot_bytes: one for each source
+ *   two-shot                   as many of half the size for the parts to reduce, then as many for the results
+ *
+ * So paths share memory, and no group pays for one that it does not take. slot_bytes is a multiple of 32.
+ */
+static inline size_t tpc_ar_half_bytes(int32_t size, size_t slot_bytes) {
+    return (size_t)(size - 1) * slot_bytes;
+}
+
 static inline size_t tpc_ar_workspace_bytes(int32_t size, size_t slot_bytes) {
-    return TPC_AR_SLOT_OFFSET + 2u * (size_t)(size - 1) * slot_bytes;
+    return TPC_AR_SLOT_OFFSET + 2u * tpc_ar_half_bytes(size, slot_bytes);
 }
 
-/** Where in a workspace the packets from one rank arrive: source's place among the owner's peers. */
-static inline uint32_t tpc_ar_slot_index(int32_t source, int32_t owner, int32_t size) {
-    return (uint32_t)((source - owner - 1 + size) % size);
-}
-
-/** Parameters of every kernel, by value. */
+/** Parameters of every kernel, by value. What a kernel needs first comes first. */
 typedef struct {
-    unsigned char *workspace[TPC_AR_MAX_RANKS]; /**< of each rank, as mapped in this process */
     const void *in;
     void *out;
-    uint64_t count;      /**< elements of this launch; at most what a slot carries */
-    uint64_t out_stride; /**< all_gather: bytes between the ranks' parts of out */
-    uint64_t slot_bytes;
+    uint64_t count;       /**< elements of this launch; at most what the slots carry */
+    uint64_t half_bytes;  /**< of the slots of one parity */
+    uint32_t slot_bytes;  /**< from one source's slot to the next */
+    int32_t work_threads; /**< threads of a block that move data; the 32 after them exchange call headers */
+    int32_t rank, size;
+    int32_t dtype, op;
+    unsigned char
+        *workspace[TPC_AR_MAX_RANKS]; /**< [k]: of the rank k places after this one, as mapped here; [0] own */
+    uint64_t in_stride;   /**< bytes between the ranks' parts of in: two-shot, reduce_scatter; these as well: */
+    uint64_t parts_bytes; /**< all_reduce: of the message; reduce_scatter: of a part */
+    uint32_t own_bytes, longest_bytes; /**< of this rank's part; of the longest */
+    uint64_t out_stride;               /**< of out: all_gather */
     const uint64_t *host_fail; /**< the group's failure word in pinned host memory, device address; NULL: none */
     tpc_ar_report_t *report;   /**< this rank's, in pinned host memory, device address; NULL: none */
     uint32_t what;             /**< bit fields of the call: equal on all ranks, or it is a MISMATCH */
     uint32_t hash;             /**< of count, root and the rest: likewise */
-    int32_t rank, size;
-    int32_t dtype, op, root;
-    int32_t work_threads; /**< threads of a block that move data; the 32 after them exchange call headers */
+    int32_t root;
+    int32_t reserved;
 } tpc_ar_params_t;
 
 #endif

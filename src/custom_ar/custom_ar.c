@@ -32,6 +32,10 @@ typedef struct {
 
 #define DESTROY_WAIT_MS 1000u
 
+/* Working threads of a block. */
+enum { THREADS_COUNT = 4 };
+static const int32_t threads_of[THREADS_COUNT] = {64, 128, 256, 512};
+
 typedef struct {
     tpc_backend_group_t group;
     size_t slot_bytes;
@@ -39,7 +43,7 @@ typedef struct {
     control_t *control;     /* in host memory that all ranks share */
     void *pinned;           /* the workspace's header as pinned; NULL: not */
     tpc_ar_params_t params; /* what does not change from call to call */
-    int32_t blocks_max[3];  /* by threads 64, 128, 256 */
+    int32_t blocks_max[TPC_AR_KINDS][THREADS_COUNT];
     bool shares_device;
 } state_t;
 
@@ -62,14 +66,30 @@ static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes
     return TPCOMM_OK;
 }
 
-/* Small messages in many small blocks, a vector a thread: what measured fastest on an H200 (docs/performance.md). */
-static tpc_ar_shape_t shape_for(const state_t *state, uint64_t vectors) {
-    int which = vectors <= 4096 ? 0 : vectors <= 32768 ? 1 : 2;
-    tpc_ar_shape_t shape = {.threads = 64 << which};
-    uint64_t blocks = (vectors + (uint64_t)shape.threads - 1) / (uint64_t)shape.threads;
-    if (blocks > (uint64_t)state->blocks_max[which]) blocks = (uint64_t)state->blocks_max[which];
-    shape.blocks = blocks > 0 ? (int32_t)blocks : 1;
-    return shape;
+/* Small messages in many small blocks, a vector a thread: what measured fastest on an H200 (docs/performance.md). Where
+ * that fills the grid a thread takes more at a time, and then as many turns as it must, all of the same length. */
+static tpc_ar_shape_t shape_for(const state_t *state, tpc_ar_form_t form, const tpc_ar_params_t *params,
+                                uint64_t packets) {
+    int which = packets <= 4096 ? 0 : packets <= 32768 ? 1 : 2;
+    int32_t vectors = params->size == 2 && packets <= 256 ? 2 : 1;
+    which = (int)tpc_hook_value("ar_threads", (uint64_t)which);
+    vectors = (int32_t)tpc_hook_value("ar_vectors", (uint64_t)vectors);
+    uint64_t each, blocks, most;
+    for (;; vectors *= 2) {
+        tpc_ar_kind_t kind = tpc_ar_kind(form, params, vectors);
+        bool several = kind == TPC_AR_ONESHOT_1 || kind == TPC_AR_ONESHOT_2 || kind == TPC_AR_ONESHOT_4;
+        each = (uint64_t)threads_of[which] * (several && params->size == 2 ? (uint64_t)vectors : 1);
+        blocks = (packets + each - 1) / each;
+        most = (uint64_t)state->blocks_max[kind][which];
+        if (blocks <= most || !several || params->size > 2 || vectors >= 4) break;
+    }
+    most = tpc_hook_value("ar_blocks", most) < most ? tpc_hook_value("ar_blocks", most) : most;
+    if (blocks > most) {
+        uint64_t turns = (blocks + most - 1) / most;
+        blocks = (blocks + turns - 1) / turns;
+    }
+    return (tpc_ar_shape_t){
+        .blocks = blocks > 0 ? (int32_t)blocks : 1, .threads = threads_of[which], .vectors = vectors};
 }
 
 /* ------------------------------------------------------------------ making */
@@ -83,23 +103,42 @@ static tpcomm_status_t no_image(const tpc_cuda_facts_t *mine, int error) {
                      mine->name, mine->bus_id, mine->arch, TPC_CUDA_ARCHITECTURES, text);
 }
 
+/* Load a kind's kernels, so that none is loaded while another waits for a peer, and see how many of their blocks are
+ * resident at once: of those, one part of `parts` is for this group. */
+static tpcomm_status_t size_grid(state_t *state, tpc_ar_kind_t kind, int which, const tpc_cuda_facts_t *mine,
+                                 int32_t parts) {
+    const void *kernels[TPC_AR_KERNELS_MAX];
+    size_t n = tpc_ar_kernels(kind, state->group.agreed.size, kernels);
+    int fewest = TPC_AR_MAX_BLOCKS * parts;
+    for (size_t i = 0; i < n; i++) {
+        struct cudaFuncAttributes attributes;
+        int blocks = 0;
+        cudaError_t error = cudaFuncGetAttributes(&attributes, kernels[i]);
+        if (error == cudaSuccess)
+            error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernels[i],
+                                                                  threads_of[which] + TPC_AR_HEADER_THREADS, 0);
+        if (tpc_hook_value("no_kernel_image", UINT64_MAX) == (uint64_t)state->group.rank)
+            error = cudaErrorNoKernelImageForDevice;
+        if (error != cudaSuccess) return no_image(mine, error);
+        if (blocks * mine->sms < fewest) fewest = blocks * mine->sms;
+    }
+    if (fewest < parts)
+        return tpc_error(TPCOMM_ERR_DEVICE, "%d kernels at once leave no room for each other on one device", parts);
+    state->blocks_max[kind][which] = fewest / parts;
+    return TPCOMM_OK;
+}
+
 static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts) {
     int32_t sharing = 0;
     for (int32_t r = 0; r < state->group.agreed.size; r++)
         sharing += memcmp(facts[r].uuid, facts[state->group.rank].uuid, sizeof facts[r].uuid) == 0;
     state->shares_device = sharing > 1;
-    for (int which = 0; which < 3; which++) {
-        int32_t per_sm = 0;
-        int error = tpc_ar_blocks_per_sm(64 << which, &per_sm);
-        if (tpc_hook_value("no_kernel_image", UINT64_MAX) == (uint64_t)state->group.rank)
-            error = cudaErrorNoKernelImageForDevice;
-        if (error != cudaSuccess) return no_image(&facts[state->group.rank], error);
-        int32_t blocks = per_sm * facts[state->group.rank].sms / (sharing * CONCURRENT_GROUPS);
-        if (blocks > TPC_AR_MAX_BLOCKS) blocks = TPC_AR_MAX_BLOCKS;
-        if (blocks < 1)
-            return tpc_error(TPCOMM_ERR_DEVICE, "%d ranks on one device leave no room for their kernels", sharing);
-        state->blocks_max[which] = blocks;
-    }
+    for (int kind = 0; kind < TPC_AR_KINDS; kind++)
+        for (int which = 0; which < THREADS_COUNT; which++) {
+            tpcomm_status_t status =
+                size_grid(state, (tpc_ar_kind_t)kind, which, &facts[state->group.rank], sharing * CONCURRENT_GROUPS);
+            if (status != TPCOMM_OK) return status;
+        }
     return TPCOMM_OK;
 }
 
@@ -125,7 +164,6 @@ static tpcomm_status_t write_header(state_t *state) {
 
 static tpcomm_status_t make_parts(state_t *state, const tpc_cuda_facts_t *facts) {
     tpcomm_status_t status = size_grids(state, facts);
-    if (status == TPCOMM_OK) status = tpc_cuda_error(tpc_ar_load_kernels(), "cannot load the kernels");
     if (status != TPCOMM_OK) return status;
     /* The group's failure word and the reports, where kernels and hosts of all ranks see them. */
     tpc_workspace_t *workspace = state->group.workspace;
@@ -157,7 +195,9 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
         status =
             tpc_team_gather(group->bootstrap, group->team, "prepare kernels", status, NULL, 0, NULL, group->deadline);
         if (status == TPCOMM_OK) {
-            state->slot_bytes = state->params.slot_bytes = slot_bytes_for(&group->agreed);
+            state->slot_bytes = slot_bytes_for(&group->agreed);
+            state->params.slot_bytes = (uint32_t)state->slot_bytes;
+            state->params.half_bytes = tpc_ar_half_bytes(group->agreed.size, state->slot_bytes);
             tpc_device_memory_plan_t plan = {.methods = tpc_share_methods,
                                              .only = group->agreed.peer_mem,
                                              .bytes = tpc_ar_workspace_bytes(group->agreed.size, state->slot_bytes),
@@ -167,7 +207,8 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
                                             &state->memory);
         }
         if (status == TPCOMM_OK) {
-            memcpy(state->params.workspace, state->memory.mapped, sizeof state->params.workspace);
+            for (int32_t k = 0; k < group->agreed.size; k++)
+                state->params.workspace[k] = state->memory.mapped[(group->rank + k) % group->agreed.size];
             status = write_header(state);
             status =
                 tpc_team_gather(group->bootstrap, group->team, "write headers", status, NULL, 0, NULL, group->deadline);
@@ -209,25 +250,27 @@ static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const
     if (path == TPCOMM_PATH_LOCAL) return agreed->size == 1 ? NULL : "only a group of one rank needs no communication";
     if (agreed->size == 1) return "a group of one rank has nobody to talk to";
     if (agreed->topology == TPC_TOPOLOGY_MULTI_HOST) return "the ranks are on several hosts and share no device memory";
-    if (key->coll == TPCOMM_REDUCE_SCATTER) return "there is no one-shot reduce_scatter on a GPU yet";
+    if (path == TPCOMM_PATH_TWOSHOT && key->coll != TPCOMM_ALL_REDUCE)
+        return "two-shot is a form of all_reduce; other collectives have one phase (oneshot)";
     return NULL;
 }
 
 static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) {
     const tpcomm_call_t *call = request->call;
+    tpc_ar_form_t form = {.coll = call->coll, .twoshot = request->path == TPCOMM_PATH_TWOSHOT};
     tpc_ar_params_t params = state->params;
     bool moves = tpc_coll_moves_data(call->coll);
     size_t element = moves ? tpcomm_dtype_size(call->dtype) : 1;
     uint64_t left = moves ? call->count : 0;
-    uint64_t per_launch = tpc_ar_slot_payload(call->coll, call->dtype, state->slot_bytes) / element;
-    uint64_t packet = tpc_ar_slot_payload(call->coll, call->dtype, 16);
+    uint64_t per_launch = tpc_ar_capacity(form, call->dtype, params.size, state->slot_bytes) / element;
+    uint64_t packet = tpc_ar_packet_payload(form, call->dtype), owners = form.twoshot ? (uint64_t)params.size : 1;
     uint64_t facts[3] = {left, call->coll == TPCOMM_BROADCAST ? (uint64_t)call->root : 0, 0};
     params.in = call->in;
     params.out = call->out;
     params.dtype = moves ? call->dtype : 0;
     params.op = tpc_coll_reduces(call->coll) ? call->op : 0;
     params.root = call->root;
-    params.out_stride = left * element;
+    params.in_stride = params.out_stride = left * element;
     params.what = (uint32_t)call->coll | (uint32_t)request->path << 8 | (uint32_t)params.op << 16 |
                   (uint32_t)params.dtype << 20 | (uint32_t)request->capturing << 28;
     do {
@@ -235,9 +278,9 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
         facts[2] = left;
         uint64_t hash = tpc_hash(TPC_HASH_START, facts, sizeof facts);
         params.hash = (uint32_t)(hash ^ hash >> 32);
-        tpc_ar_shape_t shape = shape_for(state, (params.count * element + packet - 1) / packet);
-        tpcomm_status_t status =
-            tpc_cuda_error(tpc_ar_launch_oneshot(call->coll, &params, shape, request->stream), "launch");
+        uint64_t packets = (params.count * element + packet - 1) / packet;
+        tpc_ar_shape_t shape = shape_for(state, form, &params, (packets + owners - 1) / owners);
+        tpcomm_status_t status = tpc_cuda_error(tpc_ar_launch(form, &params, shape, request->stream), "launch");
         if (status != TPCOMM_OK) return status;
         left -= params.count;
         params.in = (const unsigned char *)params.in + params.count * element;
@@ -246,11 +289,18 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
     return TPCOMM_OK;
 }
 
+/* Message bytes that a rank writes for its peers. */
+static uint64_t wire_bytes(const tpc_request_t *request, int32_t rank, uint64_t size) {
+    if (request->path == TPCOMM_PATH_TWOSHOT) return 2 * request->bytes / size * (size - 1);
+    if (request->call->coll == TPCOMM_BROADCAST && request->call->root != rank) return 0;
+    return request->bytes * (size - 1);
+}
+
 static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outcome_t *outcome_p) {
     state_t *state = opaque;
     *outcome_p = (tpc_outcome_t){.last_rank = -1};
     if (request->path != TPCOMM_PATH_LOCAL) {
-        outcome_p->wire_bytes = request->bytes * (uint64_t)(state->group.agreed.size - 1);
+        outcome_p->wire_bytes = wire_bytes(request, state->group.rank, (uint64_t)state->group.agreed.size);
         return launch_all(state, request);
     }
     if (request->bytes == 0 || request->call->in == request->call->out) return TPCOMM_OK;
@@ -333,7 +383,7 @@ static const char *kernels(void) {
     return TPC_CUDA_ARCHITECTURES; /* of this build */
 }
 
-static const tpcomm_path_t paths[] = {TPCOMM_PATH_ONESHOT, TPCOMM_PATH_LOCAL, 0};
+static const tpcomm_path_t paths[] = {TPCOMM_PATH_ONESHOT, TPCOMM_PATH_TWOSHOT, TPCOMM_PATH_LOCAL, 0};
 
 const tpc_backend_t tpc_custom_ar_backend = {
     .name = "custom_ar",

@@ -77,6 +77,11 @@ TPC_DEVICE uint64_t timer_ns() {
     return now;
 }
 
+/** Forget what x is: what is computed of it is computed anew behind this. */
+TPC_DEVICE void compute_anew(uint32_t &x) {
+    asm volatile("" : "+r"(x));
+}
+
 TPC_DEVICE void wait_pause() {
     __nanosleep(64);
 }

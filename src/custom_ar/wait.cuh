@@ -15,6 +15,11 @@
 #include "signal.cuh"
 #include "tpcomm.h"
 
+/* Bounds on a block's threads by which the compiler takes 64 or 72 registers at most, so that blocks of 544 threads
+ * (512 that work, and the warp for call headers) leave half an SM to others. */
+#define TPC_AR_64_REGISTERS 1024
+#define TPC_AR_72_REGISTERS 896
+
 /** The epoch after e. 0xFFFFFFFF is EMPTY; leaving out 0xFFFFFFFE too keeps the parity alternating over the wrap. */
 TPC_DEVICE uint32_t next_epoch(uint32_t e) {
     if (TPC_FAULT(epoch_repeats_parity)) return e >= 0xFFFFFFFEu ? 0 : e + 1;
@@ -22,12 +27,23 @@ TPC_DEVICE uint32_t next_epoch(uint32_t e) {
     return e >= 0xFFFFFFFDu ? 0 : e + 1;
 }
 
-TPC_DEVICE tpc_ar_header_t *header_of(const tpc_ar_params_t &p, int rank) {
-    return (tpc_ar_header_t *)p.workspace[rank];
+/** This rank's own workspace. */
+TPC_DEVICE unsigned char *own_workspace(const tpc_ar_params_t &p) {
+    return p.workspace[0];
+}
+
+/** The rank k places after this one, whose workspace is p.workspace[k]. */
+TPC_DEVICE int rank_after(const tpc_ar_params_t &p, int k) {
+    int rank = p.rank + k;
+    return rank >= p.size ? rank - p.size : rank;
+}
+
+TPC_DEVICE tpc_ar_header_t *header_of(unsigned char *workspace) {
+    return (tpc_ar_header_t *)workspace;
 }
 
 TPC_DEVICE uint32_t *epochs_of(const tpc_ar_params_t &p) {
-    return (uint32_t *)(p.workspace[p.rank] + TPC_AR_EPOCH_OFFSET);
+    return (uint32_t *)(own_workspace(p) + TPC_AR_EPOCH_OFFSET);
 }
 
 /** Half of the workspace that this epoch uses. */
@@ -35,24 +51,39 @@ TPC_DEVICE unsigned parity_of(uint32_t epoch) {
     return TPC_FAULT(one_parity) ? 0 : epoch & 1u;
 }
 
-/** Where source's packets arrive in owner's workspace. */
-TPC_DEVICE unsigned char *slot_of(const tpc_ar_params_t &p, int owner, int source, uint32_t epoch) {
-    int index = source - owner - 1;
-    if (index < 0) index += p.size;
-    return p.workspace[owner] + TPC_AR_SLOT_OFFSET +
-           ((uint64_t)parity_of(epoch) * (uint64_t)(p.size - 1) + (uint64_t)index) * p.slot_bytes;
+/** Which of an owner's slots is a source's. */
+TPC_DEVICE uint32_t slot_index(int source, int owner) {
+    return (uint32_t)(source - (source > owner));
 }
 
-TPC_DEVICE unsigned char *call_header_of(const tpc_ar_params_t &p, int owner, int source, uint32_t epoch) {
-    return p.workspace[owner] + TPC_AR_CALL_OFFSET + ((epoch & 1u) * TPC_AR_MAX_RANKS + (unsigned)source) * 16u;
+/** The same for this rank's slot in the workspace of the rank k places after it. */
+TPC_DEVICE uint32_t slot_index_after(const tpc_ar_params_t &p, int k) {
+    return (uint32_t)(p.rank - (p.rank + k >= p.size));
 }
 
-/** Break the group on all ranks, unless this rank's is broken already. Out of line: it runs once in a group's life. */
-static __device__ __noinline__ void report_failure(const tpc_ar_params_t &p, int status, int peer, uint32_t epoch,
-                                                   packet_t mine, packet_t theirs) {
+TPC_DEVICE unsigned char *call_header_of(unsigned char *workspace, int source, uint32_t epoch) {
+    return workspace + TPC_AR_CALL_OFFSET + ((epoch & 1u) * TPC_AR_MAX_RANKS + (unsigned)source) * 16u;
+}
+
+/** What this rank says of a call. */
+TPC_DEVICE packet_t call_header(const tpc_ar_params_t &p, uint32_t epoch) {
+    packet_t packet = {(uint64_t)p.what << 32 | epoch, (uint64_t)p.hash << 32 | epoch};
+    return packet;
+}
+
+/**
+ * Break the group on all ranks, unless this rank's is broken already. Out of line, with few parameters: it runs once in
+ * a group's life, and would take registers from every wait.
+ */
+static __device__ __noinline__ void report_failure(const tpc_ar_params_t &p, int status, int peer, uint32_t epoch) {
     uint64_t word = (uint64_t)(uint32_t)-status | (uint64_t)(uint32_t)(p.rank + 1) << 32;
-    if (!word_claim(&header_of(p, p.rank)->fail, word) && !TPC_FAULT(report_not_claimed)) return;
+    if (!word_claim(&header_of(own_workspace(p))->fail, word) && !TPC_FAULT(report_not_claimed)) return;
     if (p.report != nullptr) {
+        packet_t mine = {0, 0}, theirs = {0, 0};
+        if (status == TPCOMM_ERR_MISMATCH) {
+            mine = call_header(p, epoch);
+            theirs = packet_load(call_header_of(own_workspace(p), peer, epoch));
+        }
         p.report->peer = peer;
         p.report->epoch = epoch;
         p.report->mine[0] = mine.low, p.report->mine[1] = mine.high;
@@ -60,15 +91,21 @@ static __device__ __noinline__ void report_failure(const tpc_ar_params_t &p, int
         word_publish(&p.report->word, word);
     }
     if (TPC_FAULT(peers_not_told)) return;
-    for (int r = 0; r < p.size; r++)
-        if (r != p.rank) word_store(&header_of(p, r)->fail, word);
+    for (int k = 1; k < p.size; k++) word_store(&header_of(p.workspace[k])->fail, word);
 }
 
 /** What a thread knows of its waits. */
 struct waiter_t {
-    uint64_t start; /**< of the present wait: when it first looked around; 0: not yet */
+    uint32_t start; /**< of the present wait: when it first looked around, in ticks; 0: not yet */
     bool dead;      /**< this thread waits for nothing any more; it goes on to every barrier all the same */
 };
+
+#define TPC_TICK_SHIFT 16 /* 66 us: 32 bits hold three days */
+
+TPC_DEVICE uint32_t ticks_of_ms(uint32_t ms) {
+    uint64_t ticks = ((uint64_t)ms * 1000000u >> TPC_TICK_SHIFT) + 1;
+    return ticks < 0xFFFFFF00u ? (uint32_t)ticks : 0xFFFFFF00u;
+}
 
 /** A wait ends: somebody failed or aborted, or the deadline is over. */
 TPC_DEVICE bool give_up(waiter_t &w) {
@@ -78,7 +115,7 @@ TPC_DEVICE bool give_up(waiter_t &w) {
 
 /** Look around in a wait for peer: whether to wait on. A packet that is in a register over this call costs a spill. */
 TPC_DEVICE bool keep_waiting(const tpc_ar_params_t &p, waiter_t &w, int peer, uint32_t epoch) {
-    tpc_ar_header_t *own = header_of(p, p.rank);
+    tpc_ar_header_t *own = header_of(own_workspace(p));
     if (word_load(&own->fail) != 0) return give_up(w);
     if (p.host_fail != nullptr) {
         uint64_t failed = word_load(p.host_fail);
@@ -87,11 +124,10 @@ TPC_DEVICE bool keep_waiting(const tpc_ar_params_t &p, waiter_t &w, int peer, ui
             return give_up(w);
         }
     }
-    uint64_t now = timer_ns() | 1u;
+    uint32_t now = (uint32_t)(timer_ns() >> TPC_TICK_SHIFT) | 1u;
     if (w.start == 0) w.start = now;
-    if (now - w.start >= (uint64_t)setting_load(&own->timeout_ms) * 1000000u) {
-        packet_t none = {0, 0};
-        report_failure(p, TPCOMM_ERR_TIMEOUT, peer, epoch, none, none);
+    if (now - w.start >= ticks_of_ms(setting_load(&own->timeout_ms))) {
+        report_failure(p, TPCOMM_ERR_TIMEOUT, peer, epoch);
         return give_up(w);
     }
     wait_pause();
@@ -114,32 +150,51 @@ TPC_DEVICE packet_t await_packet(const tpc_ar_params_t &p, const unsigned char *
     return packet;
 }
 
-/** The warp after the working threads: tell every peer what this call is, and compare with what each says. */
-TPC_DEVICE void exchange_call_headers(const tpc_ar_params_t &p, int lane, uint32_t epoch, waiter_t &w) {
-    if (blockIdx.x != 0 || lane >= p.size || lane == p.rank) return;
-    packet_t mine = {(uint64_t)p.what << 32 | epoch, (uint64_t)p.hash << 32 | epoch};
-    if (!TPC_FAULT(no_header)) packet_store(call_header_of(p, lane, p.rank, epoch), mine);
-    if (TPC_FAULT(header_not_awaited)) return;
-    packet_t theirs = await_packet(p, call_header_of(p, p.rank, lane, epoch), lane, epoch, w, [=](packet_t packet) {
-        return (uint32_t)packet.low == epoch && (uint32_t)packet.high == epoch;
-    });
-    if (!w.dead && (theirs.low != mine.low || theirs.high != mine.high))
-        report_failure(p, TPCOMM_ERR_MISMATCH, lane, epoch, mine, theirs);
+/** A block's first look at the workspace: the loads are under way when this returns, and nothing waits for them yet. */
+struct begun_t {
+    uint32_t epoch;
+    uint64_t fail; /**< not 0: the group is broken */
+};
+TPC_DEVICE begun_t begin_call(const tpc_ar_params_t &p) {
+    begun_t begun;
+    begun.epoch = epochs_of(p)[blockIdx.x];
+    begun.fail = word_load(&header_of(own_workspace(p))->fail);
+    return begun;
 }
 
-/** Begin: this block's epoch; dead if the group is broken already. */
-TPC_DEVICE uint32_t begin_call(const tpc_ar_params_t &p, waiter_t &w) {
-    w.start = 0;
-    w.dead = word_load(&header_of(p, p.rank)->fail) != 0;
-    return epochs_of(p)[blockIdx.x];
+/**
+ * Every thread calls this once, between its pushes and its first wait, when packets are on their way anyway. Only now
+ * it matters whether the group is broken: what is pushed into a broken one is never looked at, and waiting for that
+ * answer first would cost a trip to memory.
+ */
+TPC_DEVICE waiter_t all_have_begun(const begun_t &begun) {
+    if (!TPC_FAULT(epoch_unguarded)) __syncthreads(); /* every thread of the block has read its epoch word */
+    waiter_t w = {0, begun.fail != 0};
+    return w;
 }
 
-/** End: all words of the epoch array advance, also those of blocks that this launch does not have. */
-TPC_DEVICE void end_call(const tpc_ar_params_t &p, uint32_t epoch) {
-    if (!TPC_FAULT(end_without_barrier)) __syncthreads(); /* every thread of the block has read its word */
+/**
+ * What a block's last warp does beside the others. Block 0's tells every peer what this call is, and compares with what
+ * each says. Every block's advances epoch words, also those of blocks that this launch does not have: all are equal
+ * between calls, whatever the grid.
+ */
+TPC_DEVICE void accompany(const tpc_ar_params_t &p, const begun_t &begun, unsigned lane) {
+    uint32_t epoch = begun.epoch;
+    int k = (int)lane + 1;
+    bool exchanges = blockIdx.x == 0 && k < p.size;
+    packet_t mine = call_header(p, epoch);
+    if (exchanges && !TPC_FAULT(no_header)) packet_store(call_header_of(p.workspace[k], p.rank, epoch), mine);
+    waiter_t w = all_have_begun(begun);
     unsigned end = TPC_FAULT(epoch_of_grid_only) ? gridDim.x : TPC_AR_MAX_BLOCKS;
-    for (unsigned b = blockIdx.x + threadIdx.x * gridDim.x; b < end; b += blockDim.x * gridDim.x)
+    for (unsigned b = blockIdx.x + lane * gridDim.x; b < end; b += TPC_AR_HEADER_THREADS * gridDim.x)
         epochs_of(p)[b] = next_epoch(epoch);
+    if (!exchanges || w.dead || TPC_FAULT(header_not_awaited)) return;
+    int peer = rank_after(p, k);
+    packet_t theirs =
+        await_packet(p, call_header_of(own_workspace(p), peer, epoch), peer, epoch, w,
+                     [=](packet_t packet) { return (uint32_t)packet.low == epoch && (uint32_t)packet.high == epoch; });
+    if (!w.dead && (theirs.low != mine.low || theirs.high != mine.high))
+        report_failure(p, TPCOMM_ERR_MISMATCH, peer, epoch);
 }
 
 #endif

@@ -50,7 +50,8 @@ static std::string dtypes(config_t &config) {
         for (int op = TPCOMM_SUM; op <= TPCOMM_PROD; op++) {
             bool integer = dtype > TPCOMM_BF16 && dtype != TPCOMM_F64;
             if (integer && op == TPCOMM_AVG) continue;
-            call_t call = {TPCOMM_ALL_REDUCE, dtype, op, 0, (size_t)random.between(0, 12)};
+            call_t call = {TPCOMM_ALL_REDUCE, dtype, op, 0, (size_t)random.between(0, 12), random.chance(.5)};
+            if (random.chance(.3)) call.coll = TPCOMM_REDUCE_SCATTER, call.twoshot = false;
             group.make(call);
         }
     return run_healthy(group);
@@ -90,10 +91,10 @@ static std::string broadcasts(config_t &config) {
     begin(size, config);
     group_t group(size, 64, draw_epoch(random), random);
     for (int i = 0; i < 100; i++) {
-        call_t call = {TPCOMM_BROADCAST, TPCOMM_U8, TPCOMM_SUM, root, (size_t)random.between(1, 32)};
+        call_t call = {TPCOMM_BROADCAST, TPCOMM_U8, TPCOMM_SUM, root, (size_t)random.between(1, 32), false};
         group.make(call);
     }
-    call_t last = {TPCOMM_ALL_REDUCE, TPCOMM_BF16, TPCOMM_SUM, 0, 32};
+    call_t last = {TPCOMM_ALL_REDUCE, TPCOMM_BF16, TPCOMM_SUM, 0, 32, false};
     group.make(last);
     return run_healthy(group);
 }

@@ -22,7 +22,9 @@
     X(no_header, "mixed", "WRA")               /* call headers are not sent */                                         \
     X(header_not_awaited, "broadcasts", "WRA") /* calls are not complete */                                            \
     X(tail_stored_whole, "mixed", "WRA")       /* beyond the end of out */                                             \
-    X(end_without_barrier, "mixed", "WRA")     /* epoch words advance while others of the block read them */           \
+    X(epoch_unguarded, "mixed", "WRA")         /* epoch words advance while others of the block read them */           \
+    X(phases_share_slots, "mixed", "WRA")      /* two-shot: results travel through the parts' slots */                 \
+    X(result_kept_back, "mixed", "WRA")        /* two-shot: an owner does not send one result */                       \
     X(report_not_claimed, "missing", "R")      /* many threads write one report */                                     \
     X(peers_not_told, "missing", "WRA")        /* of a failure */
 

@@ -34,14 +34,23 @@ static size_t element_bytes(tpcomm_dtype_t dtype) {
     }
 }
 
+static bool reduces(const call_t &call) {
+    return call.coll == TPCOMM_ALL_REDUCE || call.coll == TPCOMM_REDUCE_SCATTER;
+}
+
+static tpc_ar_form_t form_of(const call_t &call) {
+    tpc_ar_form_t form = {call.coll, call.twoshot};
+    return form;
+}
+
 static tpc_reduce_fn_t reference(const call_t &call) {
     return tpc_reduce_find_isa(TPC_REDUCE_GENERIC, call.dtype, call.op);
 }
 
 std::string describe(const call_t &call) {
-    return std::string(tpcomm_coll_name(call.coll)) + " of " + std::to_string(call.count) + " " +
-           tpcomm_dtype_name(call.dtype) +
-           (call.coll == TPCOMM_ALL_REDUCE ? std::string(", ") + tpcomm_op_name(call.op) : "") +
+    return (call.twoshot ? "two-shot " : "") + std::string(tpcomm_coll_name(call.coll)) + " of " +
+           std::to_string(call.count) + " " + tpcomm_dtype_name(call.dtype) +
+           (reduces(call) ? std::string(", ") + tpcomm_op_name(call.op) : "") +
            (call.coll == TPCOMM_BROADCAST ? ", root " + std::to_string(call.root) : "");
 }
 
@@ -78,25 +87,32 @@ uint32_t group_t::epoch_of(size_t call) const {
 /* ------------------------------------------------------------------ calls */
 
 call_t group_t::draw_call() {
-    static const tpcomm_coll_t colls[] = {TPCOMM_ALL_REDUCE, TPCOMM_ALL_REDUCE, TPCOMM_ALL_REDUCE,
-                                          TPCOMM_BROADCAST,  TPCOMM_ALL_GATHER, TPCOMM_BARRIER};
-    call_t call = {random.pick(colls), random.pick(dtypes), random.pick(ops), random.between(0, size - 1), 0};
-    while (call.coll == TPCOMM_ALL_REDUCE && reference(call) == nullptr) {
+    static const tpcomm_coll_t colls[] = {TPCOMM_ALL_REDUCE, TPCOMM_ALL_REDUCE,     TPCOMM_ALL_REDUCE,
+                                          TPCOMM_ALL_REDUCE, TPCOMM_REDUCE_SCATTER, TPCOMM_BROADCAST,
+                                          TPCOMM_ALL_GATHER, TPCOMM_BARRIER};
+    call_t call = {random.pick(colls), random.pick(dtypes), random.pick(ops), random.between(0, size - 1), 0, false};
+    call.twoshot = call.coll == TPCOMM_ALL_REDUCE && random.chance(.5);
+    if (random.chance(.5)) { /* what the fast kernels are for */
+        call.dtype = dtypes[random.below(3)];
+        call.op = TPCOMM_SUM;
+    }
+    while (reduces(call) && reference(call) == nullptr) {
         call.dtype = random.pick(dtypes);
         call.op = random.pick(ops);
     }
     if (call.coll == TPCOMM_BARRIER) call.dtype = TPCOMM_U8;
-    size_t most = tpc_ar_slot_payload(call.coll, call.dtype, slot_bytes) / element_bytes(call.dtype);
+    size_t most = tpc_ar_capacity(form_of(call), call.dtype, size, slot_bytes) / element_bytes(call.dtype);
     if (call.coll == TPCOMM_BARRIER) return call;
     call.count = random.below((uint32_t)most + 1);
     if (random.chance(.5)) call.count = random.below((uint32_t)(most < 40 ? most : 40) + 1);
     if (random.chance(.1)) call.count = most;
+    if (random.chance(.4)) call.count -= call.count % (16 / element_bytes(call.dtype)); /* whole vectors */
     return call;
 }
 
 tpc_ar_shape_t group_t::draw_shape() {
     static const int threads[] = {1, 2, 7, 8, 16, 32, 48};
-    tpc_ar_shape_t shape = {random.between(1, 4), random.pick(threads)};
+    tpc_ar_shape_t shape = {random.between(1, 4), random.pick(threads), 1 << random.between(0, 2)};
     return shape;
 }
 
@@ -116,25 +132,34 @@ void group_t::fill(unsigned char *at, size_t bytes, payload_t payload) {
 }
 
 part_t group_t::make_part(int rank, const call_t &call, payload_t payload) {
-    static const size_t shifts[] = {0, 0, 0, 1, 2, 3, 4, 6, 8, 12, 13};
+    static const size_t shifts[] = {0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 6, 8, 12, 13};
     part_t part = {};
-    size_t bytes = call.count * element_bytes(call.dtype);
-    bool gather = call.coll == TPCOMM_ALL_GATHER, in_place = random.chance(.3);
+    size_t bytes = call.count * element_bytes(call.dtype), ranks = (size_t)size;
+    bool gather = call.coll == TPCOMM_ALL_GATHER, scatter = call.coll == TPCOMM_REDUCE_SCATTER;
+    bool in_place = random.chance(.3);
     size_t in_shift = random.pick(shifts);
     part.made = true;
-    part.in_bytes = part.part_bytes = bytes;
-    part.out_parts = gather ? (size_t)size : 1;
+    part.part_bytes = bytes;
+    part.in_stride = bytes;
+    part.in_bytes = scatter ? ranks * bytes : bytes;
+    part.out_parts = gather ? ranks : 1;
     part.out_stride = bytes + (gather && random.chance(.3) ? random.below(40) : 0);
     part.out_shift = random.pick(shifts);
     /* The end of a buffer is the end of its allocation: what goes further shows at once. */
     size_t out_bytes = part.out_shift + part.out_stride * (part.out_parts - 1) + bytes;
+    if (scatter && in_place) { /* out is this rank's part of in; the others stay as they are */
+        part.out_shift += (size_t)rank * bytes;
+        out_bytes = part.out_shift + (ranks - (size_t)rank) * bytes;
+    }
     part.out = hostrun::allocate(rank, out_bytes + (out_bytes == 0), "out") + part.out_shift;
     if (in_place)
-        part.in = part.out + (gather ? (size_t)rank * part.out_stride : 0);
+        part.in = gather    ? part.out + (size_t)rank * part.out_stride
+                  : scatter ? part.out - (size_t)rank * bytes
+                            : part.out;
     else
-        part.in = hostrun::allocate(rank, in_shift + bytes + (in_shift + bytes == 0), "in") + in_shift;
-    fill(part.in, bytes, payload);
-    part.in_before.assign(part.in, part.in + bytes);
+        part.in = hostrun::allocate(rank, in_shift + part.in_bytes + (in_shift + part.in_bytes == 0), "in") + in_shift;
+    fill(part.in, part.in_bytes, payload);
+    part.in_before.assign(part.in, part.in + part.in_bytes);
     if (in_place) part.in_before.clear();
     part.out_before.assign(part.out - part.out_shift, part.out - part.out_shift + out_bytes);
     return part;
@@ -142,37 +167,44 @@ part_t group_t::make_part(int rank, const call_t &call, payload_t payload) {
 
 void group_t::launch(int rank, const call_t &call, part_t &part, tpc_ar_shape_t shape) {
     tpc_ar_params_t params = {};
-    for (int r = 0; r < size; r++) params.workspace[r] = workspace[(size_t)r];
+    for (int k = 0; k < size; k++) params.workspace[k] = workspace[(size_t)((rank + k) % size)];
     params.in = part.in;
     params.out = part.out;
     params.count = call.count;
+    params.in_stride = part.in_stride;
     params.out_stride = part.out_stride;
-    params.slot_bytes = slot_bytes;
+    params.slot_bytes = (uint32_t)slot_bytes;
+    params.half_bytes = tpc_ar_half_bytes(size, slot_bytes);
     params.host_fail = host_fail[(size_t)rank];
     params.report = report[(size_t)rank];
-    params.what = (uint32_t)call.coll | (uint32_t)call.dtype << 8 | (uint32_t)call.op << 16;
+    params.what =
+        (uint32_t)call.coll | (uint32_t)call.dtype << 8 | (uint32_t)call.op << 16 | (uint32_t)call.twoshot << 24;
     params.hash = (uint32_t)call.count * 2654435761u ^ (uint32_t)call.root;
     params.rank = rank;
     params.size = size;
     params.dtype = call.dtype;
     params.op = call.op;
     params.root = call.root;
-    tpc_ar_launch_oneshot(call.coll, &params, shape, (tpcomm_stream_t)(intptr_t)(rank + 1));
+    tpc_ar_launch(form_of(call), &params, shape, (tpcomm_stream_t)(intptr_t)(rank + 1));
 }
 
 void group_t::expect(const call_t &call, std::vector<part_t> &all) {
-    std::vector<const void *> in;
-    std::vector<unsigned char> result(call.count * element_bytes(call.dtype));
-    for (part_t &part : all) in.push_back(part.in);
-    if (call.coll == TPCOMM_ALL_REDUCE && call.count > 0) {
-        reference(call)(result.data(), in.data(), size, call.count);
-    } else if (call.coll == TPCOMM_BROADCAST) {
-        result.assign(all[(size_t)call.root].in, all[(size_t)call.root].in + result.size());
-    } else if (call.coll == TPCOMM_ALL_GATHER) {
-        result.clear();
-        for (const part_t &part : all) result.insert(result.end(), part.in, part.in + part.in_bytes);
+    size_t bytes = call.count * element_bytes(call.dtype);
+    std::vector<unsigned char> result(bytes);
+    for (size_t r = 0; r < all.size(); r++) {
+        size_t from = call.coll == TPCOMM_REDUCE_SCATTER ? r * bytes : 0; /* in in, what rank r gets */
+        std::vector<const void *> in;
+        for (const part_t &part : all) in.push_back(part.in + from);
+        if (reduces(call) && call.count > 0) {
+            if (r == 0 || from > 0) reference(call)(result.data(), in.data(), size, call.count);
+        } else if (call.coll == TPCOMM_BROADCAST) {
+            result.assign(all[(size_t)call.root].in, all[(size_t)call.root].in + bytes);
+        } else if (call.coll == TPCOMM_ALL_GATHER) {
+            result.clear();
+            for (const part_t &part : all) result.insert(result.end(), part.in, part.in + bytes);
+        }
+        all[r].expected = result;
     }
-    for (part_t &part : all) part.expected = result;
 }
 
 void group_t::make(const call_t &call, payload_t payload) {
@@ -229,7 +261,7 @@ std::string group_t::check_given_up(int rank, size_t first, size_t end) const {
         const part_t &part = parts[call][(size_t)rank];
         std::vector<unsigned char> want; /* nothing is written */
         if (!part.made || made[call].coll == TPCOMM_BARRIER) continue;
-        if (made[call].coll == TPCOMM_ALL_REDUCE) {
+        if (reduces(made[call])) {
             want.assign(part.part_bytes, 0);
             size_t width = element_bytes(made[call].dtype);
             bool is_float = made[call].dtype == TPCOMM_F64 || made[call].dtype <= TPCOMM_BF16;

@@ -17,7 +17,8 @@ struct call_t {
     tpcomm_dtype_t dtype;
     tpcomm_op_t op;
     int root;
-    size_t count;
+    size_t count; /**< of reduce_scatter and all_gather: of a rank's part */
+    bool twoshot;
 };
 std::string describe(const call_t &call);
 
@@ -30,7 +31,7 @@ enum payload_t {
 struct part_t {
     bool made; /**< launched at all */
     unsigned char *in, *out;
-    size_t in_bytes, part_bytes, out_stride, out_parts, out_shift;
+    size_t in_bytes, part_bytes, in_stride, out_stride, out_parts, out_shift;
     std::vector<unsigned char> in_before, out_before;
     std::vector<unsigned char> expected; /**< parts one after the other */
 };

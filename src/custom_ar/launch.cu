@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which family of kernels carries a form, and how much one launch of it carries. */
+#include "launch.cuh"
+
+static bool uses_sentinels(tpc_ar_form_t form, tpcomm_dtype_t dtype) {
+    bool reduces = form.coll == TPCOMM_ALL_REDUCE || form.coll == TPCOMM_REDUCE_SCATTER;
+    return reduces && (dtype == TPCOMM_F32 || dtype == TPCOMM_F16 || dtype == TPCOMM_BF16);
+}
+
+static uint32_t element_bytes(tpcomm_dtype_t dtype) {
+    switch (dtype) {
+    case TPCOMM_F16:
+    case TPCOMM_BF16:
+        return 2;
+    case TPCOMM_F32:
+    case TPCOMM_I32:
+    case TPCOMM_U32:
+        return 4;
+    case TPCOMM_F64:
+    case TPCOMM_I64:
+    case TPCOMM_U64:
+        return 8;
+    default:
+        return 1;
+    }
+}
+
+extern "C" size_t tpc_ar_packet_payload(tpc_ar_form_t form, tpcomm_dtype_t dtype) {
+    return uses_sentinels(form, dtype) ? 16 : 8;
+}
+
+extern "C" size_t tpc_ar_capacity(tpc_ar_form_t form, tpcomm_dtype_t dtype, int32_t size, size_t slot_bytes) {
+    size_t slot = form.twoshot ? slot_bytes / 2 : slot_bytes; /* two phases have slots of their own */
+    return slot / 16 * tpc_ar_packet_payload(form, dtype) * (form.twoshot ? (size_t)size : 1);
+}
+
+/* Part r of the message is rank r's. */
+static void divide(tpc_ar_params_t &p, tpc_ar_form_t form, uint64_t bytes) {
+    uint64_t unit = tpc_ar_packet_payload(form, p.dtype), ranks = (uint64_t)p.size, from;
+    p.parts_bytes = bytes;
+    p.own_bytes = p.longest_bytes = (uint32_t)bytes;
+    if (!form.twoshot) return;
+    p.in_stride = ((bytes + unit - 1) / unit + ranks - 1) / ranks * unit; /* whole packets, as equal as they come */
+    from = (uint64_t)p.rank * p.in_stride;
+    p.longest_bytes = (uint32_t)(bytes < p.in_stride ? bytes : p.in_stride);
+    p.own_bytes = (uint32_t)(from >= bytes ? 0 : bytes - from < p.in_stride ? bytes - from : p.in_stride);
+}
+
+static bool has_parts(tpc_ar_form_t form) {
+    return form.twoshot || form.coll == TPCOMM_REDUCE_SCATTER;
+}
+
+extern "C" tpc_ar_kind_t tpc_ar_kind(tpc_ar_form_t form, const tpc_ar_params_t *params, int32_t vectors) {
+    const tpc_ar_params_t &p = *params;
+    if (!uses_sentinels(form, p.dtype)) return TPC_AR_RAW;
+    /* Fast are sums of whole aligned vectors, of as many ranks as there are kernels for. */
+    uint64_t bytes = p.count * element_bytes(p.dtype), places = (uint64_t)(uintptr_t)p.in | (uint64_t)(uintptr_t)p.out;
+    if (form.coll == TPCOMM_REDUCE_SCATTER) places |= p.in_stride;
+    bool fast = bytes > 0 && (places | bytes) % 16 == 0 && p.op == TPCOMM_SUM && p.size <= 8;
+    if (has_parts(form)) return fast ? TPC_AR_TWOSHOT_FAST : TPC_AR_TWOSHOT_GENERAL;
+    if (!fast) return TPC_AR_ONESHOT_GENERAL;
+    if (p.size > 2 || vectors < 2) return TPC_AR_ONESHOT_1;
+    return vectors < 4 ? TPC_AR_ONESHOT_2 : TPC_AR_ONESHOT_4;
+}
+
+extern "C" size_t tpc_ar_kernels(tpc_ar_kind_t kind, int32_t size, const void *kernels[TPC_AR_KERNELS_MAX]) {
+    if (kind == TPC_AR_RAW) return tpc_ar_raw_kernels(kernels);
+    if (kind == TPC_AR_TWOSHOT_FAST || kind == TPC_AR_TWOSHOT_GENERAL)
+        return tpc_ar_twoshot_kernels(kind, size, kernels);
+    return tpc_ar_oneshot_kernels(kind, size, kernels);
+}
+
+extern "C" int tpc_ar_launch(tpc_ar_form_t form, const tpc_ar_params_t *params, tpc_ar_shape_t shape,
+                             tpcomm_stream_t stream) {
+    tpc_ar_kind_t kind = tpc_ar_kind(form, params, shape.vectors);
+    tpc_ar_params_t p = *params;
+    uint32_t element = element_bytes(p.dtype);
+    p.work_threads = shape.threads;
+    if (has_parts(form)) divide(p, form, p.count * element);
+    switch (kind) {
+    case TPC_AR_RAW:
+        return tpc_ar_launch_raw(form, &p, shape, element, stream);
+    case TPC_AR_TWOSHOT_FAST:
+    case TPC_AR_TWOSHOT_GENERAL:
+        return tpc_ar_launch_twoshot(&p, kind, shape, form.twoshot, stream);
+    default:
+        return tpc_ar_launch_oneshot(&p, kind, shape, stream);
+    }
+}

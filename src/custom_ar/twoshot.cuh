@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * Two-shot all_reduce, and reduce_scatter, of f32, f16, bf16. Each rank owns one part of the message. Every rank pushes
+ * each part to its owner; the owner sums what arrives in rank order; for all_reduce it pushes the result to everybody,
+ * and everybody stores all parts. No barrier between ranks: both phases' packets carry their own arrival, and have
+ * slots of their own.
+ *
+ * A result never looks EMPTY: a NaN result is the canonical one, so results travel as they are.
+ *
+ * In place: vector i of every part of in is read by thread i alone, and before it writes vector i of any part of out.
+ */
+#ifndef TPC_CUSTOM_AR_TWOSHOT_CUH
+#define TPC_CUSTOM_AR_TWOSHOT_CUH
+
+#include "parts.cuh"
+#include "reduce.cuh"
+
+#define TPC_AR_LOADS 4 /* own vectors that are loaded together */
+
+/** Sums of whole aligned vectors of N ranks at most. */
+template <typename T, int N>
+__global__ void __launch_bounds__(N == 8 ? TPC_AR_72_REGISTERS : TPC_AR_64_REGISTERS, 1)
+    twoshot_fast(const __grid_constant__ tpc_ar_params_t p, bool gathers) {
+    begun_t begun = begin_call(p);
+    unsigned workers = (unsigned)p.work_threads;
+    if (threadIdx.x >= workers) {
+        accompany(p, begun, threadIdx.x - workers);
+        return;
+    }
+    const unsigned char *in = (const unsigned char *)p.in;
+    unsigned char *out = (unsigned char *)p.out;
+    uint32_t step = 16 * gridDim.x * workers, first = 16 * (blockIdx.x * workers + threadIdx.x);
+    uint32_t epoch = begun.epoch;
+    slots_t slots = slots_of(p, epoch, gathers ? p.slot_bytes / 2 : p.slot_bytes);
+#pragma unroll 1
+    for (uint32_t at = first; at < p.longest_bytes; at += step) {
+#pragma unroll
+        for (int from = 1; from < N; from += TPC_AR_LOADS) { /* a few loads in flight, then their pushes */
+            vec_t v[TPC_AR_LOADS];
+#pragma unroll
+            for (int i = 0; i < TPC_AR_LOADS; i++) {
+                int to = rank_after(p, from + i);
+                if (from + i < N && from + i < p.size && at < part_bytes(p, gathers, to))
+                    v[i] = load_whole(in + (uint64_t)to * p.in_stride + at);
+            }
+#pragma unroll
+            for (int i = 0; i < TPC_AR_LOADS; i++) {
+                int k = from + i;
+                if (k >= N || k >= p.size || at >= part_bytes(p, gathers, rank_after(p, k))) continue;
+                if (TPC_FAULT(packet_dropped) && at == 16 && k == 1) continue;
+                packet_store(slot_after(p, slots, k, at), pack_sentinel(v[i], element_t<T>::NAN_WORD));
+            }
+        }
+    }
+    waiter_t w = all_have_begun(begun);
+    slots_t results = results_of(p, slots);
+#pragma unroll 1
+    for (uint32_t at = first; at < p.own_bytes; at += step) {
+        vec_t sum = load_whole(in + (uint64_t)p.rank * p.in_stride + at);
+        reduce_fast<T, N, 1>(p, epoch, slots, at, 0, p.own_bytes, &sum, w);
+        if (gathers && !w.dead) {
+#pragma unroll
+            for (int k = 1; k < N; k++) {
+                if (k >= p.size) break;
+                if (TPC_FAULT(result_kept_back) && at == 0 && k == 1) continue;
+                packet_store(slot_after(p, results, k, at), pack_words(sum));
+            }
+        }
+        store_whole(out + (gathers ? (uint64_t)p.rank * p.in_stride : 0) + at, sum);
+    }
+    if (!gathers) return;
+#pragma unroll 1
+    for (uint32_t at = first; at < p.longest_bytes; at += step) {
+        packet_t got[1][N - 1];
+        unsigned there = 0;
+#pragma unroll
+        for (int i = 0; i < N - 1; i++)
+            if (i < p.size - 1 && at < part_bytes(p, gathers, source_of(p.rank, i))) there |= 1u << i;
+        bool done = !w.dead && take_together<N - 1, 1>(p, epoch, results, at, 0, there, got, w);
+#pragma unroll
+        for (int i = 0; i < N - 1; i++)
+            if (there >> i & 1)
+                store_whole(out + (uint64_t)source_of(p.rank, i) * p.in_stride + at,
+                            done ? unpack_sentinel(got[0][i]) : nan_vec(element_t<T>::NAN_WORD));
+    }
+}
+
+/** Any op, alignment, length and number of ranks. */
+template <typename T>
+__global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
+    twoshot_general(const __grid_constant__ tpc_ar_params_t p, bool gathers) {
+    begun_t begun = begin_call(p);
+    unsigned workers = (unsigned)p.work_threads;
+    if (threadIdx.x >= workers) {
+        accompany(p, begun, threadIdx.x - workers);
+        return;
+    }
+    const unsigned char *in = (const unsigned char *)p.in;
+    unsigned char *out = (unsigned char *)p.out;
+    uint32_t step = 16 * gridDim.x * workers, first = 16 * (blockIdx.x * workers + threadIdx.x);
+    uint32_t epoch = begun.epoch;
+    slots_t slots = slots_of(p, epoch, gathers ? p.slot_bytes / 2 : p.slot_bytes);
+#pragma unroll 1
+    for (uint32_t at = first; at < p.longest_bytes; at += step) {
+#pragma unroll 1
+        for (int k = 1; k < p.size; k++) {
+            int to = rank_after(p, k);
+            uint32_t bytes = part_bytes(p, gathers, to);
+            if (at >= bytes) continue;
+            if (TPC_FAULT(packet_dropped) && at == 16 && k == 1) continue;
+            vec_t v = load_vec(in + (uint64_t)to * p.in_stride, at, bytes);
+            packet_store(slot_after(p, slots, k, at), pack_sentinel(v, element_t<T>::NAN_WORD));
+        }
+    }
+    waiter_t w = all_have_begun(begun);
+    slots_t results = results_of(p, slots);
+    const unsigned char *own = in + (uint64_t)p.rank * p.in_stride;
+    unsigned char *own_out = out + (gathers ? (uint64_t)p.rank * p.in_stride : 0);
+#pragma unroll 1
+    for (uint32_t at = first; at < p.own_bytes; at += step) {
+        vec_t sum = reduce_general<T>(p, epoch, slots, at, load_vec(own, at, p.own_bytes), w);
+        if (gathers && !w.dead) {
+#pragma unroll 1
+            for (int k = 1; k < p.size; k++) {
+                if (TPC_FAULT(result_kept_back) && at == 0 && k == 1) continue;
+                packet_store(slot_after(p, results, k, at), pack_words(sum));
+            }
+        }
+        store_vec(own_out, at, p.own_bytes, sum);
+    }
+    if (!gathers) return;
+#pragma unroll 1
+    for (int r = 0; r < p.size; r++) {
+        uint32_t bytes = r != p.rank ? part_bytes(p, gathers, r) : 0;
+        for (uint32_t at = first; at < bytes; at += step) {
+            vec_t v = nan_vec(element_t<T>::NAN_WORD);
+            if (!w.dead) v = take_sentinel(p, epoch, slot_in(p, results, r, at), r, w);
+            store_vec(out + (uint64_t)r * p.in_stride, at, bytes, w.dead ? nan_vec(element_t<T>::NAN_WORD) : v);
+        }
+    }
+}
+
+#endif
