@@ -102,8 +102,13 @@ struct waiter_t {
 
 #define TPC_TICK_SHIFT 16 /* 66 us: 32 bits hold three days */
 
-TPC_DEVICE uint32_t ticks_of_ms(uint32_t ms) {
+/**
+ * A wait for data lasts a little longer than one for a call header: a peer whose data does not come may itself wait for
+ * a rank that has not even begun, and that one is to be named.
+ */
+TPC_DEVICE uint32_t ticks_of_ms(uint32_t ms, bool of_header) {
     uint64_t ticks = ((uint64_t)ms * 1000000u >> TPC_TICK_SHIFT) + 1;
+    if (!of_header && !TPC_FAULT(victim_named)) ticks += (ticks >> 4) + 512;
     return ticks < 0xFFFFFF00u ? (uint32_t)ticks : 0xFFFFFF00u;
 }
 
@@ -114,7 +119,7 @@ TPC_DEVICE bool give_up(waiter_t &w) {
 }
 
 /** Look around in a wait for peer: whether to wait on. A packet that is in a register over this call costs a spill. */
-TPC_DEVICE bool keep_waiting(const tpc_ar_params_t &p, waiter_t &w, int peer, uint32_t epoch) {
+TPC_DEVICE bool keep_waiting(const tpc_ar_params_t &p, waiter_t &w, int peer, uint32_t epoch, bool of_header = false) {
     tpc_ar_header_t *own = header_of(own_workspace(p));
     if (word_load(&own->fail) != 0) return give_up(w);
     if (p.host_fail != nullptr) {
@@ -126,7 +131,7 @@ TPC_DEVICE bool keep_waiting(const tpc_ar_params_t &p, waiter_t &w, int peer, ui
     }
     uint32_t now = (uint32_t)(timer_ns() >> TPC_TICK_SHIFT) | 1u;
     if (w.start == 0) w.start = now;
-    if (now - w.start >= ticks_of_ms(setting_load(&own->timeout_ms))) {
+    if (now - w.start >= ticks_of_ms(setting_load(&own->timeout_ms), of_header)) {
         report_failure(p, TPCOMM_ERR_TIMEOUT, peer, epoch);
         return give_up(w);
     }
@@ -137,7 +142,7 @@ TPC_DEVICE bool keep_waiting(const tpc_ar_params_t &p, waiter_t &w, int peer, ui
 /** Wait for one packet. Undefined if the wait was given up. */
 template <typename Arrived>
 TPC_DEVICE packet_t await_packet(const tpc_ar_params_t &p, const unsigned char *slot, int peer, uint32_t epoch,
-                                 waiter_t &w, Arrived arrived) {
+                                 waiter_t &w, Arrived arrived, bool of_header = false) {
     packet_t packet;
     w.start = 0;
     do {
@@ -146,7 +151,7 @@ TPC_DEVICE packet_t await_packet(const tpc_ar_params_t &p, const unsigned char *
             packet = packet_load(slot);
             if (arrived(packet)) return packet;
         }
-    } while (keep_waiting(p, w, peer, epoch));
+    } while (keep_waiting(p, w, peer, epoch, of_header));
     return packet;
 }
 
@@ -190,9 +195,9 @@ TPC_DEVICE void accompany(const tpc_ar_params_t &p, const begun_t &begun, unsign
         epochs_of(p)[b] = next_epoch(epoch);
     if (!exchanges || w.dead || TPC_FAULT(header_not_awaited)) return;
     int peer = rank_after(p, k);
-    packet_t theirs =
-        await_packet(p, call_header_of(own_workspace(p), peer, epoch), peer, epoch, w,
-                     [=](packet_t packet) { return (uint32_t)packet.low == epoch && (uint32_t)packet.high == epoch; });
+    packet_t theirs = await_packet(
+        p, call_header_of(own_workspace(p), peer, epoch), peer, epoch, w,
+        [=](packet_t packet) { return (uint32_t)packet.low == epoch && (uint32_t)packet.high == epoch; }, true);
     if (!w.dead && (theirs.low != mine.low || theirs.high != mine.high))
         report_failure(p, TPCOMM_ERR_MISMATCH, peer, epoch);
 }

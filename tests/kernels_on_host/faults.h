@@ -25,8 +25,9 @@
     X(epoch_unguarded, "mixed", "WRA")         /* epoch words advance while others of the block read them */           \
     X(phases_share_slots, "mixed", "WRA")      /* two-shot: results travel through the parts' slots */                 \
     X(result_kept_back, "mixed", "WRA")        /* two-shot: an owner does not send one result */                       \
-    X(report_not_claimed, "missing", "R")      /* many threads write one report */                                     \
-    X(peers_not_told, "missing", "WRA")        /* of a failure */
+    X(victim_named, "missing", "WRA")     /* a wait for a rank that itself waits for the missing one reports first */  \
+    X(report_not_claimed, "missing", "R") /* many threads write one report */                                          \
+    X(peers_not_told, "missing", "WRA")   /* of a failure */
 
 enum tpc_fault_t {
     TPC_FAULT_none,
