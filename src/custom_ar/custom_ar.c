@@ -244,12 +244,14 @@ static void destroy(void *opaque) {
 /* ------------------------------------------------------------------ calls */
 
 static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key) {
+    if (path == TPCOMM_PATH_LOCAL && agreed->size > 1) return "only a group of one rank needs no communication";
     if (agreed->device_kind != TPCOMM_DEVICE_CUDA) return "the group's device is not a GPU";
     if (tpc_coll_reduces(key->coll) && !tpc_reduction_defined(key->dtype, key->op))
         return "this reduction of this dtype is not defined";
-    if (path == TPCOMM_PATH_LOCAL) return agreed->size == 1 ? NULL : "only a group of one rank needs no communication";
+    if (path == TPCOMM_PATH_LOCAL) return NULL;
     if (agreed->size == 1) return "a group of one rank has nobody to talk to";
     if (agreed->topology == TPC_TOPOLOGY_MULTI_HOST) return "the ranks are on several hosts and share no device memory";
+    if (tpc_coll_has_rows(key->coll)) return "it has no form for rows of a matrix";
     if (path == TPCOMM_PATH_TWOSHOT && key->coll != TPCOMM_ALL_REDUCE)
         return "two-shot is a form of all_reduce; other collectives have one phase (oneshot)";
     return NULL;

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Check two-shot all_reduce and reduce_scatter on a GPU against the numbers contract: every dtype and op, odd counts,
+ * counts with fewer packets than ranks, misaligned, in place, several launches; both paths by turns in one graph. An
+ * argument N runs only that many ranks.
+ */
+#include "base/status.h"
+#include "gpu/gpu_ranks.h"
+#include "multirank/pattern.h"
+
+enum { ROOM = 40 << 20 };
+
+static void compare(const gpu_rank_t *rank, const tpcomm_call_t *call, const unsigned char *got,
+                    const unsigned char *want, size_t bytes, const char *what) {
+    for (size_t i = 0; i < bytes; i++)
+        if (got[i] != want[i])
+            FAIL("rank %d of %d: %s %s %s count %llu %s: byte %zu is %02x, want %02x", rank->rank, rank->size,
+                 tpcomm_coll_name(call->coll), tpcomm_dtype_name(call->dtype), tpcomm_op_name(call->op),
+                 (unsigned long long)call->count, what, i, got[i], want[i]);
+}
+
+/* One all_reduce or reduce_scatter; misalign in elements. */
+static void one(const gpu_rank_t *rank, tpcomm_call_t call, bool in_place, size_t misalign, uint64_t seed) {
+    bool scatters = call.coll == TPCOMM_REDUCE_SCATTER;
+    size_t element = tpcomm_dtype_size(call.dtype), bytes = call.count * element;
+    size_t total = scatters ? call.count * (size_t)rank->size : call.count,
+           from = scatters ? bytes * (size_t)rank->rank : 0;
+    unsigned char *host = malloc(total * element + 64), *want = malloc(total * element + 1);
+    CHECK(host && want);
+    unsigned char *in = rank->in + misalign * element, *out = in_place ? in + from : rank->out + (seed % 3) * element;
+    int kind = seed % 2 ? PATTERN_BITS : PATTERN_EXACT;
+    pattern_fill(kind, call.dtype, seed, rank->rank, total, host);
+    gpu_send(rank, in, host, total * element);
+    if (!in_place) CUDA_OK(cudaMemsetAsync(out, 0xEE, bytes + 64, rank->stream));
+    call.in = in;
+    call.out = out;
+    CHECK_OK(tpcomm_call(rank->comm, &call, rank->stream));
+    gpu_fetch(rank, host, out, bytes + (in_place ? 0 : 64));
+    CHECK_OK(tpcomm_async_status(rank->comm, NULL));
+    pattern_result(kind, call.dtype, call.op, seed, rank->size, total, want);
+    compare(rank, &call, host, want + from, bytes, in_place ? "in place" : "");
+    for (size_t i = 0; i < 64 && !in_place; i++) CHECK(host[bytes + i] == 0xEE);
+    free(host);
+    free(want);
+}
+
+static tpcomm_call_t call_of(bool scatters, tpcomm_dtype_t dtype, tpcomm_op_t op, uint64_t count) {
+    return (tpcomm_call_t){.struct_size = sizeof(tpcomm_call_t),
+                           .coll = scatters ? TPCOMM_REDUCE_SCATTER : TPCOMM_ALL_REDUCE,
+                           .dtype = dtype,
+                           .op = op,
+                           .path = scatters ? TPCOMM_PATH_ONESHOT : TPCOMM_PATH_TWOSHOT,
+                           .count = count};
+}
+
+static void reductions(gpu_rank_t *rank) {
+    static const size_t counts[] = {1, 3, 16, 1021, 4096, 65536};
+    uint64_t seed = 1;
+    for (tpcomm_dtype_t dtype = TPCOMM_F32; dtype <= TPCOMM_F64; dtype++)
+        for (tpcomm_op_t op = TPCOMM_SUM; op <= TPCOMM_PROD; op++)
+            for (size_t c = 0; c < sizeof counts / sizeof *counts && tpc_reduction_defined(dtype, op); c++, seed++)
+                one(rank, call_of(seed % 3 == 0, dtype, op, counts[c]), seed % 4 < 2,
+                    seed % 5 == 0 ? (seed + (uint64_t)rank->rank) % 3 : 0, seed);
+    for (int scatters = 0; scatters < 2; scatters++) { /* several launches */
+        one(rank, call_of(scatters, TPCOMM_BF16, TPCOMM_SUM, scatters ? 2200000 : 17000000), false, 0, 7);
+        one(rank, call_of(scatters, TPCOMM_I64, TPCOMM_MAX, scatters ? 300001 : 2300001), true, 0, 8);
+        one(rank, call_of(scatters, TPCOMM_F32, TPCOMM_SUM, 0), false, 0, 9);
+    }
+}
+
+/* Three calls, by the two paths in turn, replayed with fresh data. */
+static void graph_of_both(gpu_rank_t *rank) {
+    static const size_t counts[3] = {65536, 264, 8192};
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_OK(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal));
+    for (int k = 0; k < 3; k++) {
+        tpcomm_call_t call = call_of(false, TPCOMM_BF16, TPCOMM_SUM, counts[k]);
+        if (k == 1) call.path = TPCOMM_PATH_ONESHOT;
+        call.in = rank->in + k * (1 << 20);
+        call.out = rank->out + k * (1 << 20);
+        CHECK_OK(tpcomm_call(rank->comm, &call, rank->stream));
+    }
+    CUDA_OK(cudaStreamEndCapture(rank->stream, &graph));
+    CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* instantiated everywhere before a kernel waits */
+    for (uint64_t replay = 0; replay < 50; replay++) {
+        for (int k = 0; k < 3; k++)
+            gpu_pattern_in(rank, rank->in + k * (1 << 20), TPCOMM_BF16, 3 * replay + (uint64_t)k, counts[k]);
+        CUDA_OK(cudaMemsetAsync(rank->out, 0xEE, 3 << 20, rank->stream));
+        CUDA_OK(cudaGraphLaunch(exec, rank->stream));
+        for (int k = 0; k < 3; k++)
+            gpu_pattern_check(rank, rank->out + k * (1 << 20), TPCOMM_BF16, 3 * replay + (uint64_t)k, counts[k],
+                              "in a graph");
+    }
+    gpu_together(rank);
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaGraphDestroy(graph));
+    gpu_together(rank);
+}
+
+static void all(gpu_rank_t *rank) {
+    reductions(rank);
+    graph_of_both(rank);
+}
+
+int main(int argc, char **argv) {
+    gpu_need();
+    tpcomm_config_t config = gpu_config();
+    static const int32_t sizes[] = {2, 3, 4, 5, 8};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        if (argc > 1 && atoi(argv[1]) != sizes[s]) continue;
+        printf("%d ranks share a GPU, threads\n", sizes[s]);
+        fflush(stdout);
+        gpu_run(RANKS_THREADS, sizes[s], false, &config, ROOM, all, NULL);
+    }
+    if (gpu_count() >= 2) {
+        printf("2 ranks, a GPU each, processes\n");
+        fflush(stdout);
+        gpu_run(RANKS_PROCESSES, 2, true, &config, ROOM, all, NULL);
+    }
+    printf("ok\n");
+    return 0;
+}
