@@ -150,6 +150,10 @@ void bench_data_free(bench_data_t *data) {
     free(data);
 }
 
+size_t bench_data_element_bytes(const bench_data_t *data) {
+    return data->element_bytes;
+}
+
 static const repeated_t *find_repeated(const bench_data_t *data, uint64_t repeats) {
     for (size_t k = 0; k < REPEATS_KEPT; k++)
         if (data->repeated[k].repeats == repeats) return &data->repeated[k];

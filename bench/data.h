@@ -45,6 +45,7 @@ typedef struct {
 /** Tables of one rank. Fails: NO_MEMORY. */
 tpcomm_status_t bench_data_new(const bench_data_spec_t *spec, bench_data_t **data_p);
 void bench_data_free(bench_data_t *data);
+size_t bench_data_element_bytes(const bench_data_t *data);
 
 /**
  * Make ready for results of `repeats` reductions in place. own_block: of them only this rank's own input is replaced by

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "device_data.h"
 
 enum { WRONG_SHOWN_MAX = 3 };
 
@@ -134,14 +135,9 @@ tpcomm_status_t bench_act_fill(bench_act_t *act) {
     if (!tpc_coll_moves_data(act->work->coll)) return TPCOMM_OK;
     if (lane->filled == act->data && lane->filled_count == act->work->count) return TPCOMM_OK;
     for (uint32_t pair = 0; pair < act->layout.pairs; pair++) {
-        unsigned char *to = pair_of(lane->in, &act->layout, pair);
-        for (uint64_t done = 0; done < act->layout.in_bytes;) {
-            uint64_t bytes = bench_device_piece(lane->device, act->layout.in_bytes - done);
-            bench_data_fill(act->data, pair, done / size, bench_device_window(lane->device, to + done), bytes / size);
-            tpcomm_status_t status = bench_device_put(lane->device, to + done, bytes);
-            if (status != TPCOMM_OK) return status;
-            done += bytes;
-        }
+        tpcomm_status_t status = bench_device_put_data(
+            lane->device, act->data, pair, pair_of(lane->in, &act->layout, pair), act->layout.in_bytes / size);
+        if (status != TPCOMM_OK) return status;
     }
     lane->filled = act->data;
     lane->filled_count = act->work->count;
@@ -208,39 +204,29 @@ tpcomm_status_t bench_act_prepare_check(bench_act_t *act, uint64_t calls) {
     return status;
 }
 
-static void show_wrong(bench_act_t *act, const bench_expect_t *expect, const void *data, uint64_t wrong, uint64_t first,
-                       uint64_t offset) {
+static void show_wrong(bench_act_t *act, uint32_t buffer, const bench_findings_t *findings) {
     bench_lane_t *lane = act->lane;
-    size_t size = tpcomm_dtype_size(act->work->dtype);
-    uint64_t got = 0;
+    int digits = (int)(2 * tpcomm_dtype_size(act->work->dtype));
     if (lane->wrong_shown++ >= WRONG_SHOWN_MAX) return;
-    memcpy(&got, (const unsigned char *)data + first * size, size);
     fprintf(stderr,
             "tpcomm-bench %s: rank %d: %s of %" PRIu64 " %s%s, path %s, buffer %u: %" PRIu64
             " wrong elements, the first is element %" PRIu64 ": 0x%0*" PRIx64 ", want 0x%0*" PRIx64 "\n",
             lane->name, lane->rank, tpcomm_coll_name(act->work->coll), act->work->count,
             tpcomm_dtype_name(act->work->dtype), act->variant.in_place ? ", in place" : "",
-            tpcomm_path_name(act->variant.path), expect->buffer, wrong, offset + first, (int)(2 * size), got,
-            (int)(2 * size), bench_data_expected(act->data, expect, first));
+            tpcomm_path_name(act->variant.path), buffer, findings->wrong, findings->first, digits, findings->got,
+            digits, findings->want);
 }
 
 /** Compare count elements at out, of which the first is element `offset` of the whole output. */
-static tpcomm_status_t check_part(bench_act_t *act, bench_expect_t expect, const unsigned char *out, uint64_t count,
-                                  uint64_t offset, uint64_t *checked_p, uint64_t *wrong_p) {
-    bench_device_t *device = act->lane->device;
-    size_t size = tpcomm_dtype_size(act->work->dtype);
-    for (uint64_t done = 0; done < count;) {
-        uint64_t part = bench_device_piece(device, (count - done) * size) / size, first = 0;
-        const void *data;
-        tpcomm_status_t status = bench_device_get(device, out + done * size, part * size, &data);
-        if (status != TPCOMM_OK) return status;
-        uint64_t wrong = bench_data_check(act->data, &expect, data, part, &first);
-        if (wrong) show_wrong(act, &expect, data, wrong, first, offset + done);
-        *checked_p += part;
-        *wrong_p += wrong;
-        expect.from += part;
-        done += part;
-    }
+static tpcomm_status_t check_part(bench_act_t *act, const bench_expect_t *expect, const unsigned char *out,
+                                  uint64_t count, uint64_t offset, uint64_t *checked_p, uint64_t *wrong_p) {
+    bench_findings_t findings;
+    tpcomm_status_t status = bench_device_check_data(act->lane->device, act->data, expect, out, count, &findings);
+    if (status != TPCOMM_OK) return status;
+    findings.first += offset;
+    if (findings.wrong) show_wrong(act, expect->buffer, &findings);
+    *checked_p += count;
+    *wrong_p += findings.wrong;
     return TPCOMM_OK;
 }
 
@@ -261,14 +247,14 @@ static tpcomm_status_t check_output(bench_act_t *act, uint32_t buffer, uint64_t 
     case TPCOMM_ALL_GATHER:
         for (int32_t r = 0; r < act->lane->ranks && status == TPCOMM_OK; r++) {
             expect.of_rank = r;
-            status = check_part(act, expect, out + (uint64_t)r * act->layout.in_bytes, work->count,
+            status = check_part(act, &expect, out + (uint64_t)r * act->layout.in_bytes, work->count,
                                 (uint64_t)r * work->count, checked_p, wrong_p);
         }
         return status;
     default:
         break;
     }
-    return check_part(act, expect, out, work->count, 0, checked_p, wrong_p);
+    return check_part(act, &expect, out, work->count, 0, checked_p, wrong_p);
 }
 
 /** A barrier: nobody leaves before all have come, by the clock that the ranks of a host share. */

@@ -25,11 +25,11 @@ static const tpcomm_path_t path_values[] = {TPC_PATH_LIST(PATH_VALUE)};
 static const tpcomm_dtype_t dtype_values[] = {TPCOMM_F32, TPCOMM_F16, TPCOMM_BF16};
 
 typedef struct {
-    const char *histogram, *model, *pad, *json;
+    const char *histogram, *model, *pad, *json, *devices, *beside;
     uint64_t hidden, layers, calls_per_layer, extra_calls, ranks, iterations, seed, warmup;
     double gap_us, budget_s;
     int32_t dtype, device, phase, path, mode;
-    bool threads, lump;
+    bool threads, processes, lump;
 } settings_t;
 
 enum { MODE_EAGER, MODE_GRAPH };
@@ -50,7 +50,12 @@ static const bench_option_t options[] = {
     BENCH_U64("ranks", 'n', settings_t, ranks, "N", 1, TPCOMM_MAX_RANKS,
               "ranks to start on this host; under a launcher, its number"),
     BENCH_FLAG("threads", settings_t, threads, "the ranks are threads of this process, not processes of their own"),
+    BENCH_FLAG(
+        "processes", settings_t, processes,
+        "the ranks are processes of their own; without either they are, but threads where they would share a GPU"),
     BENCH_WORD("device", settings_t, device, BENCH_DEVICE_WORDS, "where the ranks compute"),
+    BENCH_TEXT("devices", false, settings_t, devices, "LIST",
+               "GPU of rank 0, 1, ...: 0,0 shares one; again from the start where there are more ranks"),
     BENCH_WORD("phase", settings_t, phase, "all|decode|mixed",
                "which iterations are drawn: all by their counts, those without or those with prompt tokens"),
     BENCH_TEXT("pad", false, settings_t, pad, "none|vllm|LIST",
@@ -58,7 +63,10 @@ static const bench_option_t options[] = {
                "vllm is 1, 2, 4, by 8 to 256, by 16 to 512; LIST is 8,16,64; above the last T stays as it is"),
     BENCH_DOUBLE("gap-us", settings_t, gap_us, "G", 0.0, 1e6, "busy time between two calls, in place of compute"),
     BENCH_WORD("path", settings_t, path, path_words + 1, "path of every call; auto: the library chooses"),
-    BENCH_WORD("mode", settings_t, mode, "eager|graph", "one call after the other, or as a CUDA graph"),
+    BENCH_TEXT("beside", false, settings_t, beside, "auto|none|PATH",
+               "run every iteration by this path too; auto: nccl, where each rank has a GPU of its own"),
+    BENCH_WORD("mode", settings_t, mode, "eager|graph",
+               "one call after the other, or an iteration as a CUDA graph, one for each size"),
     BENCH_U64("iterations", 0, settings_t, iterations, "K", 1, 100000,
               "iterations to draw; as many as fit --budget-s unless given"),
     BENCH_DOUBLE("budget-s", settings_t, budget_s, "S", 0.01, 86400.0,
@@ -72,6 +80,7 @@ static const bench_option_t options[] = {
 };
 
 static const settings_t defaults = {.pad = "none",
+                                    .beside = "auto",
                                     .calls_per_layer = 2,
                                     .extra_calls = 1,
                                     .dtype = 2,
@@ -130,6 +139,15 @@ static tpcomm_status_t check_histogram(const bench_replay_t *replay) {
     return TPCOMM_OK;
 }
 
+static tpcomm_status_t set_beside(const char *text, bench_replay_t *replay) {
+    replay->beside = strcmp(text, "auto") == 0   ? BENCH_BESIDE_AUTO
+                     : strcmp(text, "none") == 0 ? BENCH_BESIDE_NONE
+                                                 : BENCH_BESIDE_PATH;
+    if (replay->beside != BENCH_BESIDE_PATH) return TPCOMM_OK;
+    if (tpc_path_parse(text, &replay->beside_path)) return TPCOMM_OK;
+    return tpc_error(TPCOMM_ERR_INVALID_ARG, "--beside %s: allowed are auto, none and %s", text, path_words + 1);
+}
+
 /** Everything that can be refused without a communicator; the same answer on every rank. */
 static tpcomm_status_t prepare(const settings_t *settings, int argc, char **argv, bench_replay_t *replay) {
     tpcomm_status_t status;
@@ -146,6 +164,8 @@ static tpcomm_status_t prepare(const settings_t *settings, int argc, char **argv
     replay->gap_us = settings->gap_us;
     replay->threads = settings->threads;
     replay->lump = settings->lump;
+    replay->graph = settings->mode == MODE_GRAPH;
+    if ((status = set_beside(settings->beside, replay)) != TPCOMM_OK) return status;
     replay->argc = argc;
     replay->argv = argv;
     if ((status = bench_fault_read(&replay->fault)) != TPCOMM_OK) return status;
@@ -189,15 +209,14 @@ static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
     const bench_replay_t *replay = arg;
     bench_result_t result;
     int code = BENCH_EXIT_OK;
-    (void)device;
     memset(&result, 0, sizeof result);
-    tpcomm_status_t status = bench_replay_rank(replay, comm, &result);
+    tpcomm_status_t status = bench_replay_rank(replay, comm, device, &result);
     /* The others leave before rank 0 prints: a reader that takes its time must not keep them. */
     if (status == TPCOMM_OK) status = tpcomm_finalize(comm);
     if (status != TPCOMM_OK) {
-        code = fail(result.info.rank, status);
+        code = fail(result.manifest.info.rank, status);
         tpcomm_abort(comm, tpcomm_last_error());
-    } else if (result.info.rank == 0) {
+    } else if (result.manifest.info.rank == 0) {
         code = report(replay, &result);
     }
     bench_result_free(&result);
@@ -221,6 +240,8 @@ int bench_replay_main(int argc, char **argv) {
                            .ranks = (int32_t)settings.ranks,
                            .ranks_given = bench_is_given(argc, argv, "ranks", 'n'),
                            .threads = settings.threads,
+                           .processes = settings.processes,
+                           .devices = settings.devices,
                            .device = (bench_device_kind_t)settings.device,
                            .fn = run_rank,
                            .arg = &replay};

@@ -4,9 +4,9 @@
  *
  *   replay.c          options
  *   replay_plan.c     which iterations are run
- *   replay_rank.c     one rank's run: warm-up, timed calls, checks
- *   replay_summary.c  what the samples say
- *   replay_table.c, replay_json.c  the two ways to tell it
+ *   replay_rank.c     one rank's run; its parts: replay_warmup.c, replay_iterate.c (timed calls), replay_call.c (calls,
+ * checks), replay_graph.c (CUDA graphs) replay_summary.c  what the samples say replay_table.c, replay_json.c  the two
+ * ways to tell it
  */
 #ifndef BENCH_REPLAY_H
 #define BENCH_REPLAY_H
@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "fault.h"
 #include "histogram.h"
+#include "manifest.h"
 #include "model.h"
 #include "replay_plan.h"
 #include "tpcomm.h"
@@ -28,6 +29,13 @@
 #define BENCH_LUMP_MAX_BYTES (UINT64_C(256) << 20)
 /** Sizes that the warm-up runs: the smallest, the middle and the greatest. */
 #define BENCH_WARMUP_SIZES 3
+
+/** Another path that every iteration is run by too. */
+typedef enum {
+    BENCH_BESIDE_AUTO, /**< nccl, where ranks have a GPU each and the library offers it */
+    BENCH_BESIDE_NONE,
+    BENCH_BESIDE_PATH
+} bench_beside_t;
 
 /** What was asked for; the same on every rank. */
 typedef struct {
@@ -41,8 +49,10 @@ typedef struct {
     uint64_t iterations; /**< 0: as many as fit budget_s */
     uint64_t seed, warmup_calls;
     double budget_s, gap_us;
-    bool threads, lump;
-    uint64_t calls; /**< AllReduces per iteration */
+    bool threads, lump, graph;
+    bench_beside_t beside;
+    tpcomm_path_t beside_path; /**< for BENCH_BESIDE_PATH */
+    uint64_t calls;            /**< AllReduces per iteration */
     int argc;
     char **argv;
     bench_fault_t fault;
@@ -63,6 +73,7 @@ typedef struct {
     uint64_t wall_ns;       /**< from the common start to the end of the last call */
     uint64_t start_skew_ns; /**< last minus first arrival at the common start */
     uint64_t lump_ns;       /**< --lump's one message; 0: none */
+    uint64_t beside_ns;     /**< inside the calls by the other path; 0: none */
 } bench_iteration_t;
 
 /** All calls of one message size. */
@@ -77,8 +88,6 @@ typedef struct {
 } bench_size_t;
 
 typedef struct {
-    tpcomm_rank_info_t info;
-    uint64_t cpus;        /**< that its process may run on */
     uint64_t last_calls;  /**< timed calls in which it was the last to arrive, as rank 0 saw it */
     uint64_t last_starts; /**< iterations to whose start it came last */
 } bench_rank_t;
@@ -92,7 +101,7 @@ typedef struct {
 
 /** What one rank brings home; complete on rank 0 only. */
 typedef struct {
-    tpcomm_info_t info;
+    bench_manifest_t manifest;
     bench_rank_t ranks[TPCOMM_MAX_RANKS];
     bench_warmup_t warmup[BENCH_WARMUP_SIZES];
     size_t warmup_count;
@@ -100,12 +109,12 @@ typedef struct {
     bool stopped;           /**< ended early: half over the budget */
     bench_draw_t *draws;    /**< planned of them */
     bench_iteration_t *iterations;
-    uint64_t *call_ns; /**< done * calls; maximum over the ranks */
+    uint64_t samples;     /**< times of calls that an iteration gives: each one's; on a GPU one, their mean */
+    double *call_ns;      /**< done * samples; maximum over the ranks */
+    tpcomm_path_t beside; /**< path that every iteration was run by too; 0: none */
     bench_size_t *sizes;
     size_t size_count;
-    uint64_t checked, wrong;  /**< elements, all ranks together, --lump's included */
-    bool same_host;           /**< clocks can be compared: start_skew_ns and last_starts mean something */
-    int64_t start_us, end_us; /**< of the run, CLOCK_REALTIME */
+    uint64_t checked, wrong; /**< elements, all ranks together, --lump's included */
 } bench_result_t;
 
 void bench_result_free(bench_result_t *result);
@@ -114,6 +123,7 @@ void bench_result_free(bench_result_t *result);
  * Run one rank's part. Every rank of comm calls it with equal settings (checked). result is all zero and is filled as
  * far as the run came. Fails: as the calls it makes; NO_MEMORY; CONFIG_MISMATCH where ranks replay different things.
  */
-tpcomm_status_t bench_replay_rank(const bench_replay_t *replay, tpcomm_t *comm, bench_result_t *result);
+tpcomm_status_t bench_replay_rank(const bench_replay_t *replay, tpcomm_t *comm, bench_device_t *device,
+                                  bench_result_t *result);
 
 #endif

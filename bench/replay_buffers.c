@@ -2,12 +2,12 @@
 #include "replay_buffers.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
+#include "device_data.h"
 
-enum { ALIGNMENT = 4096, LUMP_DATA = 1 };
+enum { LUMP_DATA = 1 };
 
 uint64_t bench_replay_elements(const bench_replay_t *replay, uint32_t tokens) {
     return tokens * replay->model.hidden;
@@ -26,11 +26,6 @@ uint64_t bench_replay_lump_elements(const bench_replay_t *replay, uint32_t token
     return bench_replay_lump_bytes(replay, tokens) / tpcomm_dtype_size(replay->dtype);
 }
 
-static void *allocate(uint64_t bytes) {
-    uint64_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return rounded <= SIZE_MAX / 2 ? aligned_alloc(ALIGNMENT, (size_t)rounded) : NULL;
-}
-
 /** The greatest message of at most `greatest` tokens that turns through more than `pair` pairs. */
 static uint64_t pair_bytes(const bench_replay_t *replay, uint32_t pair, uint32_t greatest) {
     uint64_t limit = pair < 2 ? UINT64_MAX : BENCH_HOT_BYTES / (2 * (pair + UINT64_C(1)));
@@ -38,10 +33,21 @@ static uint64_t pair_bytes(const bench_replay_t *replay, uint32_t pair, uint32_t
     return bytes < limit ? bytes : limit;
 }
 
-tpcomm_status_t bench_buffers_new(const bench_replay_t *replay, const bench_data_t *data, uint32_t greatest,
-                                  bench_buffers_t *buffers_p) {
+/** An input with test data, and a poisoned output. */
+static tpcomm_status_t make_pair(bench_device_t *device, const bench_data_t *data, uint32_t buffer, uint64_t bytes,
+                                 void **in_p, void **out_p) {
+    tpcomm_status_t status = bench_device_alloc(device, bytes, in_p);
+    if (status == TPCOMM_OK) status = bench_device_alloc(device, bytes, out_p);
+    if (status == TPCOMM_OK)
+        status = bench_device_put_data(device, data, buffer, *in_p, bytes / bench_data_element_bytes(data));
+    return status == TPCOMM_OK ? bench_device_fill(device, *out_p, BENCH_POISON, bytes) : status;
+}
+
+tpcomm_status_t bench_buffers_new(const bench_replay_t *replay, bench_device_t *device, const bench_data_t *data,
+                                  uint32_t greatest, bench_buffers_t *buffers_p) {
     bench_buffers_t buffers;
-    uint64_t total = 0, element_bytes = tpcomm_dtype_size(replay->dtype);
+    uint64_t total = 0;
+    tpcomm_status_t status = TPCOMM_OK;
     memset(&buffers, 0, sizeof buffers);
     for (uint32_t pair = 0; pair < BENCH_ROTATION_MAX; pair++) {
         buffers.bytes[pair] = pair_bytes(replay, pair, greatest);
@@ -54,34 +60,27 @@ tpcomm_status_t bench_buffers_new(const bench_replay_t *replay, const bench_data
                               : UINT64_MAX;
         if (needed < buffers.lump_bytes) buffers.lump_bytes = needed;
         total += 2 * buffers.lump_bytes;
-        buffers.lump_in = allocate(buffers.lump_bytes);
-        buffers.lump_out = allocate(buffers.lump_bytes);
-        if (!buffers.lump_in || !buffers.lump_out) goto no_memory;
-        bench_data_fill(data, LUMP_DATA, 0, buffers.lump_in, buffers.lump_bytes / element_bytes);
-        memset(buffers.lump_out, BENCH_POISON, buffers.lump_bytes);
+        status = make_pair(device, data, LUMP_DATA, buffers.lump_bytes, &buffers.lump_in, &buffers.lump_out);
     }
-    for (uint32_t pair = 0; pair < BENCH_ROTATION_MAX; pair++) {
-        buffers.in[pair] = allocate(buffers.bytes[pair]);
-        buffers.out[pair] = allocate(buffers.bytes[pair]);
-        if (!buffers.in[pair] || !buffers.out[pair]) goto no_memory;
-        bench_data_fill(data, pair, 0, buffers.in[pair], buffers.bytes[pair] / element_bytes);
-        memset(buffers.out[pair], BENCH_POISON, buffers.bytes[pair]);
+    for (uint32_t pair = 0; pair < BENCH_ROTATION_MAX && status == TPCOMM_OK; pair++)
+        status = make_pair(device, data, pair, buffers.bytes[pair], &buffers.in[pair], &buffers.out[pair]);
+    if (status == TPCOMM_OK) {
+        *buffers_p = buffers;
+        return TPCOMM_OK;
     }
-    *buffers_p = buffers;
-    return TPCOMM_OK;
-no_memory:
-    bench_buffers_free(&buffers);
+    bench_buffers_free(device, &buffers);
+    if (status != TPCOMM_ERR_NO_MEMORY) return status;
     return tpc_error(TPCOMM_ERR_NO_MEMORY,
                      "no memory for the buffers: messages of up to %u tokens take %" PRIu64 " bytes on every rank",
                      greatest, total);
 }
 
-void bench_buffers_free(bench_buffers_t *buffers) {
+void bench_buffers_free(bench_device_t *device, bench_buffers_t *buffers) {
     for (uint32_t pair = 0; pair < BENCH_ROTATION_MAX; pair++) {
-        free(buffers->in[pair]);
-        free(buffers->out[pair]);
+        bench_device_free(device, buffers->in[pair]);
+        bench_device_free(device, buffers->out[pair]);
     }
-    free(buffers->lump_in);
-    free(buffers->lump_out);
+    bench_device_free(device, buffers->lump_in);
+    bench_device_free(device, buffers->lump_out);
     memset(buffers, 0, sizeof *buffers);
 }

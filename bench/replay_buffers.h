@@ -20,8 +20,9 @@ typedef struct {
 } bench_buffers_t;
 
 /** Buffers for messages of up to `greatest` tokens. Fails: NO_MEMORY. */
-tpcomm_status_t bench_buffers_new(const bench_replay_t *replay, const bench_data_t *data, uint32_t greatest,
-                                  bench_buffers_t *buffers_p);
-void bench_buffers_free(bench_buffers_t *buffers);
+tpcomm_status_t bench_buffers_new(const bench_replay_t *replay, bench_device_t *device, const bench_data_t *data,
+                                  uint32_t greatest, bench_buffers_t *buffers_p);
+/** Nothing may use them any more. */
+void bench_buffers_free(bench_device_t *device, bench_buffers_t *buffers);
 
 #endif

@@ -13,34 +13,13 @@
 
 /* ---------------------------------------------------------------- manifest */
 
-static void add_host(tpc_json_writer_t *w, tpc_json_node_t *parent) {
-    bench_host_t host;
-    bench_host_read(&host);
-    tpc_json_node_t *node = tpc_json_add_object(w, parent, "host");
-    bench_json_text(w, node, "name", host.host);
-    bench_json_text(w, node, "kernel", host.kernel);
-    bench_json_text(w, node, "machine", host.machine);
-    bench_json_text(w, node, "cpu", host.cpu);
-    tpc_json_add_u64(w, node, "memory_bytes", host.memory_bytes);
-    tpc_json_add_u64(w, node, "page_bytes", host.page_bytes);
-}
-
-static void add_ranks(tpc_json_writer_t *w, tpc_json_node_t *parent, const bench_result_t *result) {
-    tpc_json_node_t *list = tpc_json_add_array(w, parent, "ranks");
-    for (int32_t rank = 0; rank < result->info.size; rank++) {
-        const bench_rank_t *r = &result->ranks[rank];
-        tpc_json_node_t *node = tpc_json_add_object(w, list, NULL);
-        tpc_json_add_i64(w, node, "rank", rank);
-        tpc_json_add_i64(w, node, "pid", r->info.pid);
-        tpc_json_add_bool(w, node, "same_process", r->info.same_process != 0);
-        bench_json_text(w, node, "host", r->info.host);
-        tpc_json_add_u64(w, node, "cpus", r->cpus);
-        tpc_json_add_u64(w, node, "last_calls", r->last_calls);
-        if (result->same_host)
-            tpc_json_add_u64(w, node, "last_starts", r->last_starts);
-        else
-            bench_json_null(w, node, "last_starts");
-    }
+static void add_rank(tpc_json_writer_t *w, tpc_json_node_t *node, int32_t rank, const void *arg) {
+    const bench_result_t *result = arg;
+    tpc_json_add_u64(w, node, "last_calls", result->ranks[rank].last_calls);
+    if (result->manifest.same_host)
+        tpc_json_add_u64(w, node, "last_starts", result->ranks[rank].last_starts);
+    else
+        bench_json_null(w, node, "last_starts");
 }
 
 static void add_histogram(tpc_json_writer_t *w, tpc_json_node_t *parent, const bench_replay_t *replay) {
@@ -68,7 +47,8 @@ static void add_settings(tpc_json_writer_t *w, tpc_json_node_t *parent, const be
     tpc_json_add_string(w, node, "phase", bench_phase_names[replay->phase]);
     tpc_json_add_string(w, node, "pad", replay->pad_text);
     tpc_json_add_string(w, node, "path", tpcomm_path_name(replay->path));
-    tpc_json_add_string(w, node, "mode", "eager");
+    tpc_json_add_string(w, node, "mode", replay->graph ? "graph" : "eager");
+    tpc_json_add_string(w, node, "beside", result->beside ? tpcomm_path_name(result->beside) : NULL);
     tpc_json_add_double(w, node, "gap_us", replay->gap_us);
     tpc_json_add_u64(w, node, "seed", replay->seed);
     tpc_json_add_u64(w, node, "iterations_planned", result->planned);
@@ -79,36 +59,9 @@ static void add_settings(tpc_json_writer_t *w, tpc_json_node_t *parent, const be
     tpc_json_add_bool(w, node, "lump", replay->lump);
 }
 
-static void add_library(tpc_json_writer_t *w, tpc_json_node_t *parent, const bench_result_t *result) {
-    const tpcomm_info_t *info = &result->info;
-    tpc_json_node_t *node = tpc_json_add_object(w, parent, "library");
-    char version[32];
-    int32_t number = tpcomm_version();
-    snprintf(version, sizeof version, "%d.%d.%d", number / 10000, number / 100 % 100, number % 100);
-    tpc_json_add_string(w, node, "version", version);
-    tpc_json_add_string(w, node, "compiler", __VERSION__);
-    tpc_json_add_string(w, node, "device", info->device_kind == TPCOMM_DEVICE_CPU ? "cpu" : "cuda");
-    tpc_json_add_string(w, node, "topology", info->topology);
-    tpc_json_add_string(w, node, "launcher", info->launcher);
-    tpc_json_add_string(w, node, "paths", info->paths);
-    tpc_json_add_string(w, node, "tuning", info->tuning);
-    tpc_json_add_string(w, node, "cpu_kernels", info->cpu_kernels);
-    tpc_json_add_bool(w, node, "deterministic", info->deterministic == TPCOMM_ON);
-    tpc_json_add_u64(w, node, "workspace_bytes", info->workspace_bytes);
-    tpc_json_add_u64(w, node, "init_us", info->init_us);
-}
-
 static void add_manifest(tpc_json_writer_t *w, const bench_replay_t *replay, const bench_result_t *result) {
     tpc_json_node_t *node = tpc_json_add_object(w, tpc_json_writer_root(w), "manifest");
-    tpc_json_add_i64(w, node, "start_us", result->start_us);
-    tpc_json_add_i64(w, node, "end_us", result->end_us);
-    tpc_json_node_t *command = tpc_json_add_array(w, node, "command");
-    for (int i = 0; i < replay->argc; i++) tpc_json_add_string(w, command, NULL, replay->argv[i]);
-    tpc_json_node_t *variables = tpc_json_add_array(w, node, "variables");
-    for (size_t i = 0; bench_variable(i); i++) tpc_json_add_string(w, variables, NULL, bench_variable(i));
-    add_library(w, node, result);
-    add_host(w, node);
-    add_ranks(w, node, result);
+    bench_manifest_add(w, node, &result->manifest, add_rank, result);
     add_histogram(w, node, replay);
     add_settings(w, node, replay, result);
     tpc_json_node_t *warmup = tpc_json_add_array(w, node, "warmup");
@@ -188,7 +141,8 @@ static void add_iterations(tpc_json_writer_t *w, tpc_json_node_t *root, const be
         tpc_json_add_double(w, node, "comm_us", (double)iteration->comm_ns / 1000);
         tpc_json_add_double(w, node, "wall_us", (double)iteration->wall_ns / 1000);
         tpc_json_add_double(w, node, "start_skew_us",
-                            result->same_host ? (double)iteration->start_skew_ns / 1000 : NAN);
+                            result->manifest.same_host ? (double)iteration->start_skew_ns / 1000 : NAN);
+        tpc_json_add_double(w, node, "beside_us", iteration->beside_ns ? (double)iteration->beside_ns / 1000 : NAN);
         tpc_json_add_double(w, node, "lump_us", iteration->lump_ns ? (double)iteration->lump_ns / 1000 : NAN);
     }
 }
@@ -213,6 +167,10 @@ tpcomm_status_t bench_json_write(const bench_replay_t *replay, const bench_resul
     bench_json_summary(w, root, "wall_us", &report->wall_us);
     add_iterations(w, root, result);
     add_skew(w, root, report);
+    if (result->beside)
+        bench_json_summary(w, root, "beside_us", &report->beside_us);
+    else
+        bench_json_null(w, root, "beside_us");
     if (replay->lump)
         bench_json_summary(w, root, "lump_us", &report->lump_us);
     else

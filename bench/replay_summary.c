@@ -9,8 +9,6 @@
 
 #include "bench.h"
 
-static const double UNSTABLE_PERCENT = 5;
-
 const char *const bench_split_names[BENCH_SPLIT_KINDS] = {"custom", "fallback", "overall"};
 const char *const bench_phase_names[3] = {"all", "decode", "mixed"};
 
@@ -53,7 +51,7 @@ static tpcomm_path_t main_path(const bench_size_t *size) {
 
 static void set_paths(bench_row_t *row, const bench_result_t *result) {
     uint64_t calls[TPC_PATH_END] = {0};
-    uint64_t ranks = (uint64_t)result->info.size;
+    uint64_t ranks = (uint64_t)result->manifest.info.size;
     for (size_t s = row->from; s <= row->to; s++) {
         const bench_size_t *size = &result->sizes[s];
         for (int path = 0; path < TPC_PATH_END; path++) calls[path] += size->path_calls[path];
@@ -65,10 +63,10 @@ static void set_paths(bench_row_t *row, const bench_result_t *result) {
     }
 }
 
-static bench_row_t make_row(const bench_replay_t *replay, const bench_result_t *result, const order_t *order,
-                            size_t from, size_t to, double *samples) {
+static bench_row_t make_row(const bench_result_t *result, const order_t *order, size_t from, size_t to,
+                            double *samples) {
     bench_row_t row = {.from = from, .to = to, .wire_bytes = NAN, .algbw_gbs = NAN, .busbw_gbs = NAN};
-    double bytes = 0, wire = 0, ranks = result->info.size;
+    double bytes = 0, wire = 0, ranks = result->manifest.info.size;
     size_t n = 0;
     for (size_t s = from; s <= to; s++) {
         const bench_size_t *size = &result->sizes[s];
@@ -81,16 +79,16 @@ static bench_row_t make_row(const bench_replay_t *replay, const bench_result_t *
     /* The median call's speed; for a single size that is its bytes by its median time. */
     for (size_t s = from; s <= to; s++)
         for (size_t i = order->start[s]; i < order->start[s + 1]; i++)
-            for (uint64_t call = 0; call < replay->calls; call++) {
-                uint64_t ns = result->call_ns[order->number[i] * replay->calls + call];
-                samples[n++] = (double)result->sizes[s].bytes / (double)(ns ? ns : 1);
+            for (uint64_t call = 0; call < result->samples; call++) {
+                double ns = result->call_ns[order->number[i] * result->samples + call];
+                samples[n++] = (double)result->sizes[s].bytes / (ns > 0 ? ns : 1);
             }
     row.algbw_gbs = bench_summarise(samples, n).p50;
     n = 0;
     for (size_t s = from; s <= to; s++)
         for (size_t i = order->start[s]; i < order->start[s + 1]; i++)
-            for (uint64_t call = 0; call < replay->calls; call++)
-                samples[n++] = (double)result->call_ns[order->number[i] * replay->calls + call] / 1000;
+            for (uint64_t call = 0; call < result->samples; call++)
+                samples[n++] = result->call_ns[order->number[i] * result->samples + call] / 1000;
     row.us = bench_summarise(samples, n);
     if (from != to) row.us.cv_percent = NAN;
     if (ranks > 1) row.busbw_gbs = row.algbw_gbs * 2 * (ranks - 1) / ranks;
@@ -128,21 +126,20 @@ static void set_shares(bench_row_t *row, double calls, double bytes) {
     row->byte_share = bytes > 0 ? fmin(row->bytes * (double)row->calls / bytes, 1) : 0; /* rounding */
 }
 
-static tpcomm_status_t fill_rows(const bench_replay_t *replay, const bench_result_t *result, bench_report_t *report,
-                                 double *samples) {
+static tpcomm_status_t fill_rows(const bench_result_t *result, bench_report_t *report, double *samples) {
     order_t order;
     double calls = 0, bytes = 0;
     tpcomm_status_t status = order_new(result, &order);
     if (status != TPCOMM_OK) return status;
     for (size_t s = 0; s < result->size_count; s++) {
-        report->sizes[s] = make_row(replay, result, &order, s, s, samples);
+        report->sizes[s] = make_row(result, &order, s, s, samples);
         calls += (double)report->sizes[s].calls;
         bytes += report->sizes[s].bytes * (double)report->sizes[s].calls;
     }
     report->size_count = result->size_count;
     group_sizes(result, report);
     for (size_t r = 0; r < report->row_count; r++)
-        report->rows[r] = make_row(replay, result, &order, report->rows[r].from, report->rows[r].to, samples);
+        report->rows[r] = make_row(result, &order, report->rows[r].from, report->rows[r].to, samples);
     for (size_t s = 0; s < report->size_count; s++) set_shares(&report->sizes[s], calls, bytes);
     for (size_t r = 0; r < report->row_count; r++) set_shares(&report->rows[r], calls, bytes);
     free(order.number);
@@ -186,10 +183,20 @@ static void fill_rest(const bench_replay_t *replay, const bench_result_t *result
     }
     report->wall_us = bench_summarise(samples, (size_t)result->done);
     for (uint64_t i = 0; i < result->done; i++) samples[i] = (double)result->iterations[i].start_skew_ns / 1000;
-    report->start_skew_us = bench_summarise(samples, result->same_host ? (size_t)result->done : 0);
+    report->start_skew_us = bench_summarise(samples, result->manifest.same_host ? (size_t)result->done : 0);
     for (uint64_t i = 0; i < result->done; i++)
         if (result->iterations[i].lump_ns) samples[n++] = (double)result->iterations[i].lump_ns / 1000;
     report->lump_us = bench_summarise(samples, n);
+    n = 0;
+    double ours = 0, theirs = 0;
+    for (uint64_t i = 0; i < result->done; i++) {
+        if (!result->iterations[i].beside_ns) continue;
+        samples[n++] = (double)result->iterations[i].beside_ns / 1000;
+        ours += (double)result->iterations[i].comm_ns;
+        theirs += (double)result->iterations[i].beside_ns;
+    }
+    report->beside_us = bench_summarise(samples, n);
+    report->beside_ratio = theirs > 0 ? ours / theirs : NAN;
     n = 0;
     for (uint64_t i = 0; i < result->done; i++)
         if (result->iterations[i].lump_ns) samples[n++] = (double)result->iterations[i].comm_ns / 1000;
@@ -198,7 +205,7 @@ static void fill_rest(const bench_replay_t *replay, const bench_result_t *result
         skew_ns += (double)result->sizes[s].skew_ns;
         calls += (double)result->sizes[s].calls;
     }
-    report->call_skew_us = calls > 0 ? skew_ns / calls / 1000 : NAN;
+    report->call_skew_us = calls > 0 && !result->manifest.ranks[0].has_gpu ? skew_ns / calls / 1000 : NAN;
     report->padding_share = replay->padding.count > 0 && drawn > 0 ? padded / drawn - 1 : 0;
 }
 
@@ -211,23 +218,19 @@ __attribute__((format(printf, 2, 3))) static void add_caveat(bench_report_t *rep
 }
 
 static void fill_caveats(const bench_replay_t *replay, const bench_result_t *result, bench_report_t *report) {
-    uint64_t ranks = (uint64_t)result->info.size, unstable = 0, known = 0, unexpected = 0;
+    uint64_t unstable = 0, known = 0, unexpected = 0;
     for (size_t s = 0; s < report->size_count; s++) {
         if (!isnan(report->sizes[s].us.cv_percent)) known++;
-        if (report->sizes[s].us.cv_percent > UNSTABLE_PERCENT) unstable++;
+        if (report->sizes[s].us.cv_percent > BENCH_UNSTABLE_PERCENT) unstable++;
         if (report->sizes[s].unexpected) unexpected++;
     }
-    if (replay->fault.text) add_caveat(report, "faults are planted: TPCOMM_BENCH_FAULT=%s", replay->fault.text);
-    if (ranks == 1) add_caveat(report, "a world of one measures nothing between ranks: its calls are copies");
+    char text[512];
+    const char *caveat;
+    for (size_t i = 0; (caveat = bench_manifest_caveat(&result->manifest, i, text, sizeof text)) != NULL; i++)
+        add_caveat(report, "%s", caveat);
     if (unexpected)
         add_caveat(report, "%" PRIu64 " of %zu sizes took other paths than explain said (!)", unexpected,
                    report->size_count);
-    if (result->info.device_kind == TPCOMM_DEVICE_CPU)
-        add_caveat(report, "cpu device: ranks share memory and cores; says nothing about a GPU");
-    if (result->same_host && ranks > result->ranks[0].cpus && result->ranks[0].cpus > 0)
-        add_caveat(report, "%" PRIu64 " ranks share %" PRIu64 " cpus: times include waiting for a turn", ranks,
-                   result->ranks[0].cpus);
-    if (replay->threads && ranks > 1) add_caveat(report, "ranks are threads of one process");
     if (replay->gap_us <= 0) add_caveat(report, "no compute between calls (--gap-us): a chain of AllReduces flatters");
     if (result->stopped)
         add_caveat(report,
@@ -240,18 +243,18 @@ static void fill_caveats(const bench_replay_t *replay, const bench_result_t *res
                    result->done, BENCH_P50_MIN_SAMPLES);
     if (unstable)
         add_caveat(report, "unstable: %" PRIu64 " of %" PRIu64 " sizes vary by more than %g %% over the run (cv)",
-                   unstable, known, UNSTABLE_PERCENT);
-    if (!result->same_host)
+                   unstable, known, BENCH_UNSTABLE_PERCENT);
+    if (!result->manifest.same_host)
         add_caveat(report, "ranks on several hosts: skew at the start of iterations is not measured");
 }
 
 tpcomm_status_t bench_report_new(const bench_replay_t *replay, const bench_result_t *result, bench_report_t *report_p) {
     /* The longest list of samples: all calls. */
-    size_t most = (size_t)(result->done * (replay->calls > 0 ? replay->calls : 1)) + 1;
+    size_t most = (size_t)(result->done * result->samples) + 1;
     double *samples = malloc(most * sizeof *samples);
     memset(report_p, 0, sizeof *report_p);
     report_p->sizes = calloc(result->size_count + 1, sizeof *report_p->sizes);
-    tpcomm_status_t status = samples && report_p->sizes ? fill_rows(replay, result, report_p, samples)
+    tpcomm_status_t status = samples && report_p->sizes ? fill_rows(result, report_p, samples)
                                                         : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory for the report");
     if (status == TPCOMM_OK) {
         fill_split(replay, result, report_p, samples);

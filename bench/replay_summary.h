@@ -50,7 +50,9 @@ typedef struct {
     size_t row_count;
     bench_share_t split[3][BENCH_SPLIT_KINDS]; /**< by phase (bench_phase_t) and kind */
     bench_summary_t wall_us, start_skew_us, lump_us,
-        lumped_us;        /**< lumped: the many calls of those iterations that also sent a lump */
+        lumped_us,        /**< lumped: the many calls of those iterations that also sent a lump */
+        beside_us;        /**< inside the calls of one iteration by the other path */
+    double beside_ratio;  /**< all iterations' time by that of the other path */
     double call_skew_us;  /**< mean over calls */
     double padding_share; /**< bytes that padding added, of those without it */
     char caveats[BENCH_CAVEATS_MAX][192];

@@ -12,18 +12,6 @@ enum { REASONS_MAX = 26 };
 
 /* ---------------------------------------------------------------- header */
 
-static void print_ranks(FILE *file, const bench_result_t *result) {
-    for (int32_t rank = 0; rank < result->info.size; rank++) {
-        const bench_rank_t *r = &result->ranks[rank];
-        char label[24];
-        snprintf(label, sizeof label, "rank %d", rank);
-        bench_text_line(file, label, "pid %d%s, %" PRIu64 " cpus%s%s", r->info.pid,
-                        r->info.same_process && rank > 0 ? " (thread)" : "", r->cpus,
-                        result->same_host && rank > 0 ? "" : ", host ",
-                        result->same_host && rank > 0 ? "" : r->info.host);
-    }
-}
-
 static void print_warmup(FILE *file, const bench_result_t *result) {
     char text[512] = "";
     uint64_t calls = 0;
@@ -52,23 +40,13 @@ static void print_source(FILE *file, const bench_replay_t *replay) {
 }
 
 static void print_header(FILE *file, const bench_replay_t *replay, const bench_result_t *result) {
-    const tpcomm_info_t *info = &result->info;
     const bench_model_t *model = &replay->model;
-    bench_host_t host;
-    int32_t version = tpcomm_version();
-    bench_host_read(&host);
-    fprintf(file, "tpcomm-bench replay: tpcomm %d.%d.%d, %d rank%s (%s), device %s, topology %s\n", version / 10000,
-            version / 100 % 100, version % 100, info->size, info->size > 1 ? "s" : "",
-            replay->threads || info->size == 1 ? "threads" : "processes",
-            info->device_kind == TPCOMM_DEVICE_CPU ? "cpu" : "cuda", info->topology);
-    print_ranks(file, result);
-    bench_text_field(file, "launcher", info->launcher);
-    bench_text_line(file, "machine", "%s, Linux %s, %s", host.cpu[0] ? host.cpu : host.machine, host.kernel, host.host);
-    bench_text_line(file, "cpu kernels", "%s", info->cpu_kernels);
-    bench_text_field(file, "paths", info->paths);
-    bench_text_line(file, "tuning", "%s; path %s, deterministic %s", info->tuning, tpcomm_path_name(replay->path),
-                    info->deterministic == TPCOMM_ON ? "on" : "off");
-    bench_text_variables(file);
+    bench_manifest_print(file, "replay", &result->manifest, replay->path);
+    if (result->manifest.ranks[0].has_gpu)
+        bench_text_line(file, "sample",
+                        "an iteration's %" PRIu64
+                        " calls %s, from its launch to the last call's end by events, and their mean",
+                        replay->calls, replay->graph ? "as one CUDA graph" : "one after the other");
     print_source(file, replay);
     bench_text_line(file, "model",
                     "%s: hidden %" PRIu64 ", %" PRIu64 " layers x %" PRIu64 " + %" PRIu64 " = %" PRIu64
@@ -136,7 +114,7 @@ static void print_row(FILE *file, const bench_result_t *result, const bench_row_
     bench_text_number(file, 8, row->us.p99);
     bench_text_number(file, 5, row->us.cv_percent);
     bench_text_number(file, 6, row->algbw_gbs);
-    if (result->info.size == 1)
+    if (result->manifest.info.size == 1)
         fprintf(file, " %6s", "n/a");
     else
         bench_text_number(file, 6, row->busbw_gbs);
@@ -202,9 +180,9 @@ static void print_last(char *text, size_t bytes, const bench_result_t *result, b
     uint64_t total = 0;
     size_t used = 0;
     text[0] = '\0';
-    for (int32_t rank = 0; rank < result->info.size; rank++)
+    for (int32_t rank = 0; rank < result->manifest.info.size; rank++)
         total += starts ? result->ranks[rank].last_starts : result->ranks[rank].last_calls;
-    for (int32_t rank = 0; rank < result->info.size && total > 0; rank++) {
+    for (int32_t rank = 0; rank < result->manifest.info.size && total > 0; rank++) {
         uint64_t count = starts ? result->ranks[rank].last_starts : result->ranks[rank].last_calls;
         int wrote = snprintf(text + used, bytes - used, "%srank %d %.0f%%", used ? ", " : "; last: ", rank,
                              100 * (double)count / (double)total);
@@ -214,14 +192,23 @@ static void print_last(char *text, size_t bytes, const bench_result_t *result, b
 
 static void print_skew(FILE *file, const bench_result_t *result, const bench_report_t *report) {
     char last[512];
-    if (result->info.size == 1) return;
+    if (result->manifest.info.size == 1) return;
     print_last(last, sizeof last, result, false);
-    bench_text_line(file, "call skew", "last arrival minus first, mean %.2f us%s", report->call_skew_us, last);
-    if (!result->same_host) return;
+    if (!result->manifest.ranks[0].has_gpu)
+        bench_text_line(file, "call skew", "last arrival minus first, mean %.2f us%s", report->call_skew_us, last);
+    if (!result->manifest.same_host) return;
     print_last(last, sizeof last, result, true);
     bench_text_line(file, "start skew",
                     "at the common start of an iteration, not in the times: mean %.1f us, max %.1f us%s",
                     report->start_skew_us.mean, report->start_skew_us.max, last);
+}
+
+static void print_beside(FILE *file, const bench_result_t *result, const bench_report_t *report) {
+    if (!result->beside || report->beside_us.n == 0) return;
+    bench_text_line(
+        file, "beside",
+        "the same iterations by %s: mean %.1f us; this run takes %.3f of it (all iterations' sum, n = %" PRIu64 ")",
+        tpcomm_path_name(result->beside), report->beside_us.mean, report->beside_ratio, report->beside_us.n);
 }
 
 static void print_lump(FILE *file, const bench_replay_t *replay, const bench_result_t *result,
@@ -246,14 +233,15 @@ void bench_table_print(FILE *file, const bench_replay_t *replay, const bench_res
     print_sizes(file, result, report);
     print_split(file, replay, report);
     fputc('\n', file);
+    print_beside(file, result, report);
     print_lump(file, replay, result, report);
     if (replay->padding.count > 0)
         bench_text_line(file, "padding", "adds %.1f %% to the bytes", 100 * report->padding_share);
     print_skew(file, result, report);
-    bench_text_line(file, "checked",
-                    "%" PRIu64
-                    " elements bit for bit on %d rank%s, every element of every buffer after each iteration: %" PRIu64
-                    " wrong",
-                    result->checked, result->info.size, result->info.size > 1 ? "s" : "", result->wrong);
+    bench_text_line(
+        file, "checked",
+        "%" PRIu64 " elements bit for bit on %d rank%s, every element of every buffer after each iteration: %" PRIu64
+        " wrong",
+        result->checked, result->manifest.info.size, result->manifest.info.size > 1 ? "s" : "", result->wrong);
     for (size_t i = 0; i < report->caveat_count; i++) bench_text_field(file, i ? "" : "mind", report->caveats[i]);
 }

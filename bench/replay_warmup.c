@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "bench.h"
+#include "measure.h"
 #include "replay_run.h"
 #include "stats_math.h"
 
@@ -24,29 +25,54 @@ static uint64_t median(uint64_t *samples, uint64_t count) {
     return samples[1 + (count - 1) / 2];
 }
 
+/** One call from before it to when its result is there. */
+static tpcomm_status_t timed_call(bench_run_t *run, uint32_t tokens, uint64_t i, uint64_t *ns_p) {
+    uint64_t start_ns = tpc_clock_ns();
+    tpcomm_status_t status = bench_run_call_number(run, tokens, i, 0, run->replay->path);
+    if (status == TPCOMM_OK) status = bench_run_sync(run);
+    *ns_p = tpc_clock_ns() - start_ns;
+    return status;
+}
+
+/** On a GPU a call to its end is mostly the launch; how long one of many takes. */
+static tpcomm_status_t time_of_many(bench_run_t *run, uint32_t tokens, uint64_t calls, uint64_t *ns_p) {
+    bench_gpu_t *gpu = run->device->gpu;
+    double us = 0;
+    tpcomm_status_t status = bench_run_settle(run);
+    if (status == TPCOMM_OK) status = bench_gpu_mark(gpu, 0);
+    for (uint64_t i = 0; i < calls && status == TPCOMM_OK; i++)
+        status = bench_run_call_number(run, tokens, i, 0, run->replay->path);
+    if (status == TPCOMM_OK) status = bench_gpu_mark(gpu, 1);
+    if (status == TPCOMM_OK) status = bench_run_sync(run);
+    if (status == TPCOMM_OK) status = bench_gpu_between(gpu, 0, 1, &us);
+    *ns_p = (uint64_t)(us * 1000 / (double)calls);
+    return status;
+}
+
 static tpcomm_status_t warm_size(bench_run_t *run, uint32_t tokens, uint64_t *samples) {
     const bench_replay_t *replay = run->replay;
     bench_warmup_t *warmup = &run->result->warmup[run->result->warmup_count];
-    uint64_t elements = bench_replay_elements(replay, tokens), calls = 0, start_ns = tpc_clock_ns();
-    uint64_t limit_ns = (uint64_t)(replay->budget_s * 1e9 / 10);
-    uint32_t pairs = bench_rotation_pairs(bench_replay_bytes(replay, tokens));
+    tpcomm_call_t call = bench_run_describe(replay, bench_replay_elements(replay, tokens), replay->path);
+    tpcomm_decision_t decision = {.struct_size = sizeof decision};
+    uint64_t calls = 0, wrong = 0, start_ns = tpc_clock_ns(), limit_ns = (uint64_t)(replay->budget_s * 1e9 / 10);
     uint64_t poison_ns = tpc_clock_ns();
-    bench_run_poison(run, tokens, replay->warmup_calls);
+    tpcomm_status_t status = tpcomm_explain(run->comm, &call, &decision);
+    if (status == TPCOMM_OK) status = bench_run_poison(run, tokens, replay->warmup_calls);
+    if (status == TPCOMM_OK) status = bench_run_settle(run);
+    if (status != TPCOMM_OK) return status;
     poison_ns = tpc_clock_ns() - poison_ns;
     for (uint64_t over = 0; calls < replay->warmup_calls && !over; calls++) {
-        const void *in = run->buffers.in[bench_rotation_in(pairs, calls)];
-        void *out = run->buffers.out[bench_rotation_out(pairs, calls)];
-        tpcomm_status_t status = bench_run_call(run, in, out, elements, 0, &samples[calls]);
-        if (status != TPCOMM_OK) return status;
+        if ((status = timed_call(run, tokens, calls, &samples[calls])) != TPCOMM_OK) return status;
         over = run->rank == 0 && calls + 1 >= FEWEST_CALLS && tpc_clock_ns() - start_ns > limit_ns;
         if ((status = bench_run_reduce(run, &over, 1, TPCOMM_MAX)) != TPCOMM_OK) return status;
     }
     uint64_t check_ns = tpc_clock_ns();
-    bench_run_check(run, tokens, calls, "warm-up");
+    status = bench_run_check(run, tokens, calls, bench_path_is_exact(decision.path), "warm-up", &wrong);
+    if (status != TPCOMM_OK) return status;
     check_ns = tpc_clock_ns() - check_ns;
     uint64_t facts[3] = {samples[0], median(samples, calls), poison_ns + check_ns};
-    tpcomm_status_t status = bench_run_reduce(run, facts, 3, TPCOMM_MAX);
-    if (status != TPCOMM_OK) return status;
+    if (run->device->gpu && (status = time_of_many(run, tokens, calls, &facts[1])) != TPCOMM_OK) return status;
+    if ((status = bench_run_reduce(run, facts, 3, TPCOMM_MAX)) != TPCOMM_OK) return status;
     *warmup = (bench_warmup_t){tokens, calls, facts[0], facts[1], facts[2]};
     run->result->warmup_count++;
     return TPCOMM_OK;

@@ -222,6 +222,26 @@ class Replay(unittest.TestCase):
         self.assertEqual(data["checked"]["elements"], lumps + warmup + sum(size["checked"] for size in data["sizes"]))
         self.assertIn("in one message", out)
 
+    def test_beside(self):
+        """Every iteration by another path too, in figures and a check of its own."""
+        for ranks in (2, 3):
+            data, out, _ = self.replay("--ranks", str(ranks), "--threads", "--iterations", "12", "--beside", "cpu_twoshot")
+            self.assertEqual(data["manifest"]["settings"]["beside"], "cpu_twoshot")
+            self.assertEqual((data["beside_us"]["n"], len(data["iterations"])), (12, 12))
+            self.assertTrue(all(i["beside_us"] > 0 for i in data["iterations"]))
+            self.assertIn("the same iterations by cpu_twoshot", out)
+            # The other path's calls are in no row, and their outputs are checked too.
+            sizes = sum(size["checked"] for size in data["sizes"])
+            warmup = sum(min(w["calls"], 8) * w["tokens"] * HIDDEN * ranks for w in data["manifest"]["warmup"])
+            self.assertEqual(data["checked"], {"elements": 2 * sizes + warmup, "wrong": 0})
+            self.assertEqual({size["path"] for size in data["sizes"]}, {"cpu_oneshot"})
+            for size in data["sizes"]:
+                self.assertEqual(size["path_calls"], {"cpu_oneshot": size["calls"] * ranks})
+        data, _, _ = self.replay("--threads", "--iterations", "2")
+        self.assertIsNone(data["beside_us"])
+        self.refused("--beside tcp: allowed are auto, none and", *self.options("--beside", "tcp"))
+        self.refused("only a group of one rank", *self.options("--beside", "local", "--iterations", "1", "--threads"))
+
     # ------------------------------------------------------------ faults
 
     def test_wrong_element(self):
