@@ -40,7 +40,9 @@ tpcomm_status_t tpc_signal_wait_slow(tpc_signal_t *signal, uint32_t value, const
             spin_pause();
         }
         tpcomm_status_t failed = tpc_failure_status(wait->failure);
-        if (failed != TPCOMM_OK) return failed;
+        /* What has arrived has arrived, whatever broke the group after it. */
+        if (failed != TPCOMM_OK)
+            return atomic_load_explicit(&signal->value, memory_order_acquire) == value ? TPCOMM_OK : failed;
         uint64_t now = tpc_clock_ns();
         /* A stopped process must not find its peers late when it goes on (DESIGN 8): the gap does not count. */
         if (now - looked > STOPPED_GAP_NS) stopped += now - looked;
