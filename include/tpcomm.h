@@ -262,7 +262,8 @@ TPCOMM_API tpcomm_status_t tpcomm_finalize(tpcomm_t *comm);
 
 /**
  * Free a communicator; NULL is allowed. Without a finalize before it, peers that still use the group get
- * TPCOMM_ERR_ABORTED naming this rank.
+ * TPCOMM_ERR_ABORTED naming this rank. Graphs that its calls were captured in may be there still: a replay of them then
+ * leaves at once, with NaN as results; what memory they need goes with a later destroy or init after the last of them.
  * Collective: no. Blocks: at most 1 s. Threads: nobody else may use comm any more; tpcomm_abort first wakes a thread
  * that waits inside it. Fails: BUSY if a thread is still inside after 1 s, INVALID_STATE if an open batch has calls of
  * it (nothing is freed then).
@@ -486,6 +487,32 @@ TPCOMM_API tpcomm_status_t tpcomm_barrier(tpcomm_t *comm, tpcomm_stream_t stream
  * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG.
  */
 TPCOMM_API tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeout_ms);
+
+/* ---------------------------------------------------------------- graphs */
+
+/*
+ * Calls on a stream that is being captured become part of its graph; nothing has to be told. These brackets are for
+ * certainty: at the end the ranks compare what they have captured, so that a difference is an error before any replay,
+ * and not in one (docs/graphs.md).
+ */
+
+/**
+ * Begin to note what is captured on this communicator: on cuda the calls on capturing streams, in as many graphs as
+ * there are; on the cpu device, which captures nothing, all calls. Brackets do not nest. Every rank or none.
+ * Collective: no. Blocks: no. Threads: one per communicator. Fails: INVALID_STATE (a bracket is open), BUSY, NO_MEMORY;
+ * the failure in force.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_graph_capture_begin(tpcomm_t *comm);
+
+/**
+ * Compare with all ranks what was captured since begin: how many calls, in which order and graphs, and each call's
+ * collective, path, dtype, op, root and count. Streams may still be capturing; no stream is looked at.
+ * Collective: every rank of the group, in its order of calls. Blocks: up to init_timeout_ms. Threads: one per
+ * communicator. Fails: INVALID_STATE (no bracket is open; an open batch has calls of it), BUSY; MISMATCH (naming the
+ * first call that differs on both sides), TIMEOUT (naming who did not come), PEER_DIED, ABORTED, PEER_FAILED and
+ * INTERRUPTED break the group, so that a replay of what was captured ends at once.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_graph_capture_end(tpcomm_t *comm);
 
 /* ---------------------------------------------------------------- groups */
 

@@ -303,6 +303,8 @@ PROTOTYPES = {
     "batch_begin": (status_t, []),
     "batch_end": (status_t, []),
     "barrier": (status_t, [comm_p, stream_t]),
+    "graph_capture_begin": (status_t, [comm_p]),
+    "graph_capture_end": (status_t, [comm_p]),
     "set_op_timeout": (status_t, [comm_p, c_uint32]),
     "group_create": (status_t, [comm_p, POINTER(c_int32), c_int32, c_char_p, POINTER(comm_p)]),
     "group_split": (status_t, [comm_p, c_int32, c_int32, c_char_p, POINTER(comm_p)]),

@@ -2,8 +2,9 @@
 """One rank's membership of one group, and the parallel groups of an engine."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from typing import Any, Dict, List, Optional, Sequence, TypeVar
+from typing import Any, Dict, Iterator, List, Optional, Sequence, TypeVar
 
 from . import _abi, _rows, _values
 from ._buffers import DTYPES, Buffer, buffer_of, elements_of
@@ -208,6 +209,29 @@ class Comm:
     def set_op_timeout(self, timeout_ms: int) -> None:
         """Change the limit of each wait in a collective, from the next wait on."""
         self._call(lib.set_op_timeout, uint32("timeout_ms", timeout_ms))
+
+    # ---- graphs: calls on a capturing stream become part of its graph; these brackets compare the ranks' captures
+
+    def graph_capture_begin(self) -> None:
+        """Begin to note what is captured on this communicator (on the cpu device, which captures nothing: all calls)."""
+        self._call(lib.graph_capture_begin)
+
+    def graph_capture_end(self) -> None:
+        """Compare with all ranks what was captured since graph_capture_begin: Mismatch, before any replay, names the first call that
+        differs."""
+        self._call(lib.graph_capture_end)
+
+    @contextlib.contextmanager
+    def graph_capture(self) -> Iterator[None]:
+        """``with comm.graph_capture():`` around one or more captures: graph_capture_begin and graph_capture_end. If the block raises, the
+        group is aborted with the reason, since the other ranks wait for this one's graphs."""
+        self.graph_capture_begin()
+        try:
+            yield
+        except BaseException as raised:
+            self.abort(f"in a graph capture: {type(raised).__name__}: {raised}")
+            raise
+        self.graph_capture_end()
 
     # ---- host messages: host memory, an order of their own, usable on another thread beside the collectives
 

@@ -64,7 +64,8 @@ typedef struct {
     /* For texts, and what peers compare: the call as its caller made it, of which *call may be a part. */
     const tpc_flight_record_t *record;
     tpcomm_stream_t stream;
-    bool capturing; /**< the stream is being captured */
+    bool capturing;   /**< the stream is being captured */
+    uint64_t ordinal; /**< of the group's call in that capture, from 1; 0: none */
 } tpc_request_t;
 
 /** What a call cost, from the path itself. */

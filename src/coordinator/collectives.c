@@ -137,10 +137,13 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     tpcomm_status_t status = tpc_dispatch_choose(comm->dispatch, &key, call->path, &choice);
     if (status != TPCOMM_OK) return status;
     status = tpc_hook("call", comm->rank); /* a delay only: nothing has begun */
+    uint64_t ordinal = 0;
+    bool pretended = where->capturing && comm->order == NULL; /* in tests alone: captured, and not run */
+    if (status == TPCOMM_OK && where->capturing) status = tpc_comm_captures(comm, where, &ordinal);
     if (status == TPCOMM_OK && comm->order != NULL) status = tpc_cuda_order_follow(comm->order, where);
     if (status != TPCOMM_OK) return status;
 
-    tpc_outcome_t outcome;
+    tpc_outcome_t outcome = {.last_rank = -1};
     tpc_flight_record_t *record = tpc_flight_begin(&comm->device.flight, call, choice.path, tpc_clock_ns());
     record->rows = rows;
     extent_t extent = extent_of(comm, call);
@@ -150,22 +153,31 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
                              .bytes = extent.in < extent.out ? extent.in : extent.out,
                              .record = record,
                              .stream = where->stream,
-                             .capturing = where->capturing};
-    if (choice.backend != NULL)
+                             .capturing = where->capturing,
+                             .ordinal = ordinal};
+    if (pretended)
+        status = TPCOMM_OK;
+    else if (choice.backend != NULL)
         status = choice.backend->run(comm->backends.state[choice.backend_index], &request, &outcome);
     else
         status = tpc_comm_run_unfused(comm, &request, &outcome);
+    if (status == TPCOMM_OK && comm->order != NULL) status = tpc_cuda_order_called(comm->order, where);
     if (status != TPCOMM_OK) status = tpc_comm_break(comm, "", record, status);
     record->end_ns = tpc_clock_ns();
     record->status = status;
     if (status == TPCOMM_OK) count_call(comm, &request, key.bytes, &outcome);
+    if (where->capturing || comm->order == NULL) tpc_capture_note(&comm->capture, record, ordinal);
     return status;
 }
 
 tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                              tpcomm_stream_t stream) {
     tpc_cuda_call_t where = {.stream = stream};
-    if (comm->order == NULL) return run_on(comm, call, norm, &where);
+    if (comm->order == NULL) {
+        where.capture_id = tpc_hook_value("capture", 0);
+        where.capturing = where.capture_id != 0;
+        return run_on(comm, call, norm, &where);
+    }
     tpcomm_status_t status = tpc_cuda_order_enter(comm->order, stream, &where);
     if (status != TPCOMM_OK) return status;
     status = run_on(comm, call, norm, &where);

@@ -19,7 +19,10 @@
 #define SPIN_US_SHARED_CPU 2u
 
 #define HOST_PLANE_BYTES 65536u
-#define PAGE_BYTES       4096u
+
+/* How long a communicator that graphs outlive waits for its eager calls to end. */
+#define SETTLE_WAIT_MS 1000u
+#define PAGE_BYTES     4096u
 
 static uint32_t spin_us(int32_t ranks_here) {
     cpu_set_t cpus;
@@ -261,6 +264,7 @@ static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_team_t *team, const 
 tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan, const tpc_deadline_t *deadline,
                                 tpcomm_t **comm_p) {
     size_t device_bytes = 0, host_bytes = 0;
+    tpc_kept_sweep(); /* before memory is asked for */
     tpc_table_t *table = malloc(sizeof *table);
     tpcomm_t *comm = calloc(1, sizeof *comm);
     if (comm == NULL || table == NULL) {
@@ -302,16 +306,28 @@ tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan
     return TPCOMM_OK;
 }
 
+/* What kernels in graphs use, and what is needed to free that. */
+static void free_device_part(void *arg) {
+    tpcomm_t *comm = arg;
+    tpc_backend_set_destroy(&comm->backends);
+    tpc_cuda_order_free(comm->order);
+    /* A forked child's mapping is shared with its parent, who counts its users. */
+    if (comm->fork_generation == tpc_fork_generation()) tpc_workspace_close(&comm->workspace);
+    free(comm);
+}
+
 void tpc_comm_free(tpcomm_t *comm) {
     /* Forgotten first: the watchdog uses everything else. */
     tpc_world_t *world = comm->world;
     tpc_world_forget(world, comm);
     tpc_dispatch_free(comm->dispatch);
-    tpc_backend_set_destroy(&comm->backends);
-    tpc_cuda_order_free(comm->order);
+    tpc_capture_log_free(comm->capture.log);
+    /* Now: the streams of eager calls may be gone when the graphs are. */
+    bool outlived = tpc_kept_in_use(&comm->graphs);
+    if (outlived && comm->order != NULL) (void)tpc_cuda_order_drain(comm->order, SETTLE_WAIT_MS);
     if (comm->host_state != NULL) tpc_host_backend->destroy(comm->host_state);
-    /* A forked child's mapping is shared with its parent, who counts its users. */
-    if (comm->fork_generation == tpc_fork_generation()) tpc_workspace_close(&comm->workspace);
+    comm->host_state = NULL;
+    tpc_kept_free(&comm->graphs, free_device_part, comm);
     tpc_world_release(world);
-    free(comm);
+    tpc_kept_sweep();
 }

@@ -6,6 +6,8 @@
 #include "coordinator/backend_set.h"
 #include "coordinator/world.h"
 #include "dispatch/dispatch.h"
+#include "graph_capture/capture.h"
+#include "graph_capture/kept.h"
 #include "health/failure.h"
 #include "health/flight.h"
 #include "health/signal.h"
@@ -46,6 +48,8 @@ struct tpcomm {
     void *_Atomic host_state;   /**< of tpc_host_backend; NULL: not made */
     tpc_workspace_t host_area;  /**< its part of the workspace */
     tpc_cuda_order_t *order;    /**< of calls over streams; NULL on the cpu device */
+    tpc_capture_t capture;      /**< where its calls stand in captured graphs */
+    tpc_kept_t graphs;          /**< what these keep: all of it that kernels use */
     tpc_dispatch_t *dispatch;
     char tuning_origin[256];
     tpc_counters_t counters[TPC_PATH_END];
@@ -66,7 +70,7 @@ typedef struct {
 tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan, const tpc_deadline_t *deadline,
                                 tpcomm_t **comm_p);
 
-/** Free everything that is this process's own; nobody may be inside. */
+/** Free everything that is this process's own, later where graphs keep it; nobody may be inside. */
 void tpc_comm_free(tpcomm_t *comm);
 
 /** A process of the world has ended: a failure, if it was a member that had not finalized. On the watchdog's thread. */
@@ -82,6 +86,9 @@ tpcomm_status_t tpc_comm_check(const tpcomm_t *comm);
  * in; else NULL. */
 tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                              tpcomm_stream_t stream);
+
+/** A call is about to be captured: its ordinal in the graph, which keeps the group's memory from its first one on. */
+tpcomm_status_t tpc_comm_captures(tpcomm_t *comm, const tpc_cuda_call_t *where, uint64_t *ordinal_p);
 
 /** A call that has begun did not end well: the group is broken, on every rank. Returns the status in force. */
 tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flight_record_t *record,

@@ -49,6 +49,12 @@ tpcomm_status_t tpcomm_finalize(tpcomm_t *comm) {
     tpcomm_status_t status = tpc_comm_check(comm);
     if (status == TPCOMM_OK) status = tpc_comm_enter(comm, &comm->device);
     if (status != TPCOMM_OK) return status;
+    if (comm->capture.log != NULL) {
+        tpc_comm_leave(&comm->device);
+        return tpc_error(TPCOMM_ERR_INVALID_STATE,
+                         "group '%s': tpcomm_graph_capture_begin is open; call tpcomm_graph_capture_end first",
+                         comm->name);
+    }
     /* On a GPU there is no stream to say it on, and what is enqueued is awaited by destroy. */
     tpcomm_call_t barrier = {.struct_size = sizeof barrier, .coll = TPCOMM_BARRIER};
     bool on_host = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA;
@@ -68,9 +74,12 @@ tpcomm_status_t tpcomm_destroy(tpcomm_t *comm) {
     if (mine && atomic_load(&comm->kept) != 0)
         return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s': an open batch has %d calls of it; end the batch first",
                          comm->name, atomic_load(&comm->kept));
-    if (mine && atomic_load(&comm->finalized) == 0 && comm->size > 1) {
+    /* Kernels in graphs that outlive it find the group broken, and leave. */
+    bool finalized = atomic_load(&comm->finalized) != 0, outlived = tpc_kept_in_use(&comm->graphs);
+    if (mine && comm->size > 1 && (!finalized || outlived)) {
         char text[96];
-        snprintf(text, sizeof text, "rank %d destroyed its communicator without finalizing", comm->rank);
+        snprintf(text, sizeof text, "rank %d destroyed its communicator%s", comm->rank,
+                 finalized ? ", but graphs that use it are still there" : " without finalizing");
         tpc_failure_place_t place = {.rank = comm->rank, .seq = comm->device.flight.seq};
         tpc_failure_raise(&comm->failure, TPCOMM_ERR_ABORTED, place, text);
         atomic_store(&comm->failure.slots[comm->rank].left, 1);

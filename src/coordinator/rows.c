@@ -219,7 +219,8 @@ tpcomm_status_t tpc_comm_run_unfused(tpcomm_t *comm, const tpc_request_t *reques
                                .bytes = bytes,
                                .record = request->record,
                                .stream = request->stream,
-                               .capturing = request->capturing};
+                               .capturing = request->capturing,
+                               .ordinal = request->ordinal};
     status = choice.backend->run(comm->backends.state[choice.backend_index], &reduction, outcome_p);
     if (status != TPCOMM_OK) return status;
     norm.in = call.out;

@@ -50,3 +50,14 @@ int32_t tpc_cuda_peer_atomics(const tpc_cuda_facts_t *mine, const tpc_cuda_facts
     (void)mine, (void)theirs;
     return -1;
 }
+
+tpcomm_status_t tpc_cuda_order_called(tpc_cuda_order_t *order, const tpc_cuda_call_t *call) {
+    (void)order, (void)call;
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t tpc_cuda_order_keep(const tpc_cuda_call_t *call, void (*gone)(void *arg), void *arg) {
+    (void)call;
+    gone(arg);
+    return tpc_error(TPCOMM_ERR_UNSUPPORTED, "this build of libtpcomm has no CUDA backend");
+}

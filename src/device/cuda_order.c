@@ -27,6 +27,10 @@ struct tpc_cuda_order {
     cudaStream_t eager;
     unsigned long long capture_id; /* of the last captured call, on captured; 0: none */
     cudaStream_t captured;
+    cudaGraphNode_t *last; /* that call's nodes, and the data of edges from them */
+    cudaGraphEdgeData *last_edges;
+    size_t last_count, last_room;
+    bool last_has_edges;
     bool drained, idle; /* drain has an answer, which is idle */
 };
 
@@ -56,26 +60,43 @@ void tpc_cuda_order_free(tpc_cuda_order_t *order) {
         (void)tpc_cuda_error(cudaEventDestroy(order->event), "event");
         tpc_cuda_leave(scope);
     }
+    free(order->last_edges);
+    free(order->last);
     free(order);
 }
 
-static cudaError_t look(cudaStream_t stream, enum cudaStreamCaptureStatus *status_p, unsigned long long *id_p) {
-    return GET_CAPTURE_INFO(stream, status_p, id_p, NULL, NULL, NULL, NULL);
+/* What a stream's capture is, and what it ends with; the arrays are the driver's, until its next call. */
+typedef struct {
+    enum cudaStreamCaptureStatus status;
+    unsigned long long id;
+    cudaGraph_t graph;
+    const cudaGraphNode_t *nodes;
+    const cudaGraphEdgeData *edges;
+    size_t count;
+} capture_t;
+
+/* All of it is asked for: a question without the edges' data fails where edges have any. */
+static cudaError_t look(cudaStream_t stream, capture_t *capture_p) {
+    capture_t capture = {.status = cudaStreamCaptureStatusNone};
+    cudaError_t error = GET_CAPTURE_INFO(stream, &capture.status, &capture.id, &capture.graph, &capture.nodes,
+                                         &capture.edges, &capture.count);
+    *capture_p = capture;
+    if (capture.status != cudaStreamCaptureStatusActive) *capture_p = (capture_t){.status = capture.status};
+    return error;
 }
 
 tpcomm_status_t tpc_cuda_order_enter(tpc_cuda_order_t *order, tpcomm_stream_t stream, tpc_cuda_call_t *call_p) {
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    capture_t capture;
     tpc_cuda_call_t call = {.stream = stream};
     tpcomm_status_t status = tpc_cuda_enter(order->facts, &call.scope);
     if (status != TPCOMM_OK) return status;
-    status = tpc_cuda_error(look((cudaStream_t)stream, &capture, &call.capture_id),
-                            "cannot tell whether the stream is being captured");
+    status = tpc_cuda_error(look((cudaStream_t)stream, &capture), "cannot tell whether the stream is being captured");
     if (status != TPCOMM_OK) {
         tpc_cuda_leave(call.scope);
         return status;
     }
-    call.capturing = capture != cudaStreamCaptureStatusNone;
-    if (!call.capturing) call.capture_id = 0;
+    call.capturing = capture.status != cudaStreamCaptureStatusNone;
+    call.capture_id = capture.id;
     *call_p = call;
     return TPCOMM_OK;
 }
@@ -84,52 +105,47 @@ void tpc_cuda_order_leave(const tpc_cuda_call_t *call) {
     tpc_cuda_leave(call->scope);
 }
 
-/* What the capture on `from` ends with becomes what the next node on `to` depends on, too. */
-static cudaError_t join_capture(cudaStream_t from, cudaStream_t to, unsigned long long id) {
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    unsigned long long theirs = 0;
-    const cudaGraphNode_t *nodes = NULL;
-    size_t count = 0;
-    const cudaGraphEdgeData *edges = NULL;
-    cudaError_t error = GET_CAPTURE_INFO(from, &capture, &theirs, NULL, &nodes, &edges, &count);
-    if (error != cudaSuccess || capture != cudaStreamCaptureStatusActive || theirs != id || count == 0) return error;
-    /* The driver's own arrays do not outlive the next call. */
-    cudaGraphNode_t *copy = malloc(count * sizeof *copy);
-    cudaGraphEdgeData *kinds = edges != NULL ? malloc(count * sizeof *kinds) : NULL;
-    if (copy == NULL || (edges != NULL && kinds == NULL)) {
-        error = cudaErrorMemoryAllocation;
-    } else {
-        memcpy(copy, nodes, count * sizeof *copy);
-        if (kinds != NULL) memcpy(kinds, edges, count * sizeof *kinds);
-        error = UPDATE_DEPENDENCIES(to, copy, kinds, count, cudaStreamAddCaptureDependencies);
+/* Keep the nodes that the capture on this stream ends with, which are the call's own. */
+static cudaError_t remember_call(tpc_cuda_order_t *order, const tpc_cuda_call_t *call) {
+    capture_t capture;
+    order->last_count = 0;
+    cudaError_t error = look((cudaStream_t)call->stream, &capture);
+    if (error != cudaSuccess || capture.id != call->capture_id || capture.count == 0) return error;
+    if (capture.count > order->last_room) {
+        cudaGraphNode_t *nodes = realloc(order->last, capture.count * sizeof *nodes);
+        if (nodes == NULL) return cudaErrorMemoryAllocation;
+        order->last = nodes;
+        cudaGraphEdgeData *edges = realloc(order->last_edges, capture.count * sizeof *edges);
+        if (edges == NULL) return cudaErrorMemoryAllocation;
+        order->last_edges = edges;
+        order->last_room = capture.count;
     }
-    free(kinds);
-    free(copy);
-    return error;
+    memcpy(order->last, capture.nodes, capture.count * sizeof *order->last);
+    order->last_has_edges = capture.edges != NULL;
+    if (capture.edges != NULL) memcpy(order->last_edges, capture.edges, capture.count * sizeof *order->last_edges);
+    order->last_count = capture.count;
+    return cudaSuccess;
 }
 
+/* The call's own nodes, and not whatever its stream ends with by now: what the caller has put behind it there may run
+ * beside the next call. */
 static tpcomm_status_t follow_capture(tpc_cuda_order_t *order, const tpc_cuda_call_t *call) {
-    cudaStream_t stream = (cudaStream_t)call->stream;
-    if (order->capture_id == call->capture_id && order->captured != stream) {
-        cudaError_t error = join_capture(order->captured, stream, call->capture_id);
-        tpcomm_status_t status =
-            tpc_cuda_error(error, "cannot order this stream after the capture's last call of the group");
-        if (status != TPCOMM_OK) return status;
-    }
-    order->capture_id = call->capture_id;
-    order->captured = stream;
-    return TPCOMM_OK;
+    if (order->capture_id != call->capture_id || order->captured == (cudaStream_t)call->stream) return TPCOMM_OK;
+    if (order->last_count == 0) return TPCOMM_OK;
+    cudaError_t error =
+        UPDATE_DEPENDENCIES((cudaStream_t)call->stream, order->last, order->last_has_edges ? order->last_edges : NULL,
+                            order->last_count, cudaStreamAddCaptureDependencies);
+    return tpc_cuda_error(error, "cannot order this stream after the capture's last call of the group");
 }
 
 tpcomm_status_t tpc_cuda_order_follow(tpc_cuda_order_t *order, const tpc_cuda_call_t *call) {
     if (call->capturing) return follow_capture(order, call);
     cudaStream_t stream = (cudaStream_t)call->stream;
     if (order->called && order->eager != stream) {
-        enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-        unsigned long long id = 0;
-        cudaError_t error = look(order->eager, &capture, &id);
+        capture_t capture;
+        cudaError_t error = look(order->eager, &capture);
         /* An event recorded there would pull this stream into the capture. */
-        if (error == cudaSuccess && capture != cudaStreamCaptureStatusNone)
+        if (error == cudaSuccess && capture.status != cudaStreamCaptureStatusNone)
             return tpc_error(TPCOMM_ERR_INVALID_STATE,
                              "the group's last call was on stream %p, which is being captured: this call on stream %p "
                              "cannot be ordered after it",
@@ -144,15 +160,48 @@ tpcomm_status_t tpc_cuda_order_follow(tpc_cuda_order_t *order, const tpc_cuda_ca
     return TPCOMM_OK;
 }
 
-bool tpc_cuda_order_drain(tpc_cuda_order_t *order, uint32_t timeout_ms) {
-    if (order->drained) return order->idle;
-    order->drained = order->idle = true;
+tpcomm_status_t tpc_cuda_order_called(tpc_cuda_order_t *order, const tpc_cuda_call_t *call) {
+    if (!call->capturing) return TPCOMM_OK;
+    order->capture_id = call->capture_id;
+    order->captured = (cudaStream_t)call->stream;
+    return tpc_cuda_error(remember_call(order, call), "cannot tell what was captured");
+}
+
+tpcomm_status_t tpc_cuda_order_keep(const tpc_cuda_call_t *call, void (*gone)(void *arg), void *arg) {
+    capture_t capture;
+    cudaUserObject_t object = NULL;
+    tpcomm_status_t status = tpc_cuda_error(look((cudaStream_t)call->stream, &capture), "cannot find the graph");
+    if (status == TPCOMM_OK)
+        status = tpc_cuda_error(cudaUserObjectCreate(&object, arg, gone, 1, cudaUserObjectNoDestructorSync),
+                                "cannot make the graph keep the group's memory");
+    if (status != TPCOMM_OK) {
+        gone(arg);
+        return status;
+    }
+    status = tpc_cuda_error(cudaGraphRetainUserObject(capture.graph, object, 1, cudaGraphUserObjectMove),
+                            "cannot make the graph keep the group's memory");
+    if (status != TPCOMM_OK) (void)cudaUserObjectRelease(object, 1); /* which calls gone */
+    return status;
+}
+
+static bool wait_idle(tpc_cuda_order_t *order, uint32_t timeout_ms) {
+    bool idle = true;
     const tpc_cuda_driver_t *driver; /* the runtime's query would leave "not ready" as the caller's last error */
-    if (!order->called || tpc_cuda_driver(&driver) != TPCOMM_OK) return true;
+    if (tpc_cuda_driver(&driver) != TPCOMM_OK) return true;
     if (tpc_cuda_error(cudaEventRecord(order->event, order->eager), "event") != TPCOMM_OK) return true;
     tpc_deadline_t deadline = tpc_deadline_in(timeout_ms, NULL, NULL);
-    while ((order->idle = driver->EventQuery(order->event) != CUDA_ERROR_NOT_READY) == false &&
+    while ((idle = driver->EventQuery(order->event) != CUDA_ERROR_NOT_READY) == false &&
            tpc_deadline_left_ms(&deadline) > 0)
         tpc_deadline_sleep(&deadline, 1);
+    return idle;
+}
+
+bool tpc_cuda_order_drain(tpc_cuda_order_t *order, uint32_t timeout_ms) {
+    tpc_cuda_scope_t scope;
+    if (order->drained) return order->idle;
+    order->drained = order->idle = true;
+    if (!order->called || tpc_cuda_enter(order->facts, &scope) != TPCOMM_OK) return true;
+    order->idle = wait_idle(order, timeout_ms);
+    tpc_cuda_leave(scope);
     return order->idle;
 }

@@ -35,10 +35,18 @@ void tpc_cuda_order_leave(const tpc_cuda_call_t *call);
 
 /** Put the call behind the one before. Right before it is enqueued. */
 tpcomm_status_t tpc_cuda_order_follow(tpc_cuda_order_t *order, const tpc_cuda_call_t *call);
+/** The call is enqueued. */
+tpcomm_status_t tpc_cuda_order_called(tpc_cuda_order_t *order, const tpc_cuda_call_t *call);
+
+/**
+ * The graph that takes a captured call, and whatever is made from it, keeps something: when the last of them is gone
+ * gone(arg) is called, once, on a thread that may make no CUDA call; at once where this fails.
+ */
+tpcomm_status_t tpc_cuda_order_keep(const tpc_cuda_call_t *call, void (*gone)(void *arg), void *arg);
 
 /**
  * Wait until everything enqueued by eager calls has ended, at most timeout_ms; false: it has not, so memory that
- * kernels use must stay. A second time it gives the first answer. At destroy, with the device current.
+ * kernels use must stay. A second time it gives the first answer. At destroy.
  */
 bool tpc_cuda_order_drain(tpc_cuda_order_t *order, uint32_t timeout_ms);
 

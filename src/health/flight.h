@@ -48,7 +48,10 @@ static inline tpc_flight_record_t *tpc_flight_begin(tpc_flight_t *flight, const 
     return record;
 }
 
-/** "all_reduce seq 7 count 4096 bf16 sum"; a barrier has only its number. Returns text_p. */
+/** Hash of what all ranks must have equal of a call: not its number, tag, times and status. */
+uint64_t tpc_flight_hash(const tpc_flight_record_t *record);
+
+/** "all_reduce seq 7 count 4096 bf16 sum"; a barrier has only its number; seq 0 is left out. Returns text_p. */
 const char *tpc_flight_text(const tpc_flight_record_t *record, char *text_p, size_t bytes);
 
 #endif
