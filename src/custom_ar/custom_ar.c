@@ -266,7 +266,7 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
     uint64_t left = moves ? call->count : 0;
     uint64_t per_launch = tpc_ar_capacity(form, call->dtype, params.size, state->slot_bytes) / element;
     uint64_t packet = tpc_ar_packet_payload(form, call->dtype), owners = form.twoshot ? (uint64_t)params.size : 1;
-    uint64_t facts[4] = {left, call->coll == TPCOMM_BROADCAST ? (uint64_t)call->root : 0, request->ordinal};
+    uint64_t facts[4] = {left, call->coll == TPCOMM_BROADCAST ? (uint64_t)call->root : 0, 0, request->ordinal};
     params.in = call->in;
     params.out = call->out;
     params.dtype = moves ? call->dtype : 0;
