@@ -724,6 +724,15 @@ typedef struct {
  */
 TPCOMM_API tpcomm_status_t tpcomm_stats(const tpcomm_t *comm, int32_t index, tpcomm_stats_t *stats);
 
+/**
+ * Write this rank's last calls in all groups of comm's world to a file (docs/health.md), as a failure does by itself
+ * where TPCOMM_FLIGHT_DIR is set; tools/tpcomm_flight.py compares the files of all ranks.
+ * @param path  replaced by a whole file, or left as it was.
+ * Collective: no. Blocks: while it writes. Threads: any, also beside a call in flight. Fails: INVALID_ARG, IO,
+ * NO_MEMORY, INVALID_STATE (in a forked child).
+ */
+TPCOMM_API tpcomm_status_t tpcomm_flight_dump(tpcomm_t *comm, const char *path);
+
 /* ---------------------------------------------------------------- log */
 
 enum { TPCOMM_LOG_NONE = 0, TPCOMM_LOG_ERROR = 1, TPCOMM_LOG_WARN = 2, TPCOMM_LOG_INFO = 3, TPCOMM_LOG_DEBUG = 4 };

@@ -322,5 +322,6 @@ PROTOTYPES = {
     "comm_info": (status_t, [comm_p, POINTER(info_t)]),
     "rank_info": (status_t, [comm_p, c_int32, POINTER(rank_info_t)]),
     "stats": (status_t, [comm_p, c_int32, POINTER(stats_t)]),
+    "flight_dump": (status_t, [comm_p, c_char_p]),
     "log_set": (status_t, [log_fn, c_void_p, c_int32]),
 }

@@ -73,6 +73,7 @@ typedef struct {
     uint64_t wire_bytes; /**< written for peers */
     uint64_t wait_ns;    /**< waiting for peers */
     uint64_t skew_ns;    /**< last arrival minus first */
+    uint64_t begun_ns;   /**< the last arrival, by tpc_clock_ns; 0: not known */
     int32_t last_rank;   /**< who arrived last; -1: not known */
 } tpc_outcome_t;
 

@@ -44,7 +44,10 @@
     X(LIBRARY,         "LIBRARY",         TEXT, LOCAL,  "",       0, 0,           "",      "", "the libtpcomm that the Python module loads")                  \
     X(LOG,             "LOG",             WORD, LOCAL,  "warn",   0, 0,           "",      "none|error|warn|info|debug", "log level")                         \
     X(LOG_SUBSYS,      "LOG_SUBSYS",      TEXT, LOCAL,  "",       0, 0,           "",      "", "only these subsystems, comma-separated")                      \
-    X(LOG_FILE,        "LOG_FILE",        TEXT, LOCAL,  "",       0, 0,           "",      "", "log file instead of stderr; %h host, %p pid, %r rank")
+    X(LOG_FILE,        "LOG_FILE",        TEXT, LOCAL,  "",       0, 0,           "",      "", "log file instead of stderr; %h host, %p pid, %r rank") \
+    X(FLIGHT_RECORDS,  "FLIGHT_RECORDS",  U64,  LOCAL,  "1024",   16, 1048576,    "calls", "", "last calls kept for each group (docs/health.md)")              \
+    X(FLIGHT_DIR,      "FLIGHT_DIR",      TEXT, LOCAL,  "",       0, 0,           "",      "", "folder for the flight dumps of ranks whose group fails")       \
+    X(STATUS_SOCKET,   "STATUS_SOCKET",   TEXT, LOCAL,  "",       0, 0,           "",      "", "where a rank tells its state: path, @name, tcp:PORT[+N]; %h host, %p pid, %r rank")
 /* clang-format on */
 
 typedef enum {

@@ -15,6 +15,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/pattern.h"
 #include "base/text.h"
 
 #define LINE_BYTES     2048
@@ -212,46 +213,9 @@ tpcomm_status_t tpcomm_log_set(tpcomm_log_fn fn, void *arg, int32_t level) {
     return TPCOMM_OK;
 }
 
-/** Put host, process and rank in a file name. */
-static tpcomm_status_t expand(const char *pattern, int32_t rank, char *path, size_t bytes) {
-    char host[256] = "localhost", number[32];
-    gethostname(host, sizeof host - 1);
-    size_t used = 0;
-    for (const char *c = pattern; *c; c++) {
-        const char *piece = number;
-        snprintf(number, sizeof number, "%c", *c);
-        if (*c == '%') {
-            switch (*++c) {
-            case 'h':
-                piece = host;
-                break;
-            case 'p':
-                snprintf(number, sizeof number, "%ld", (long)getpid());
-                break;
-            case 'r':
-                snprintf(number, sizeof number, rank < 0 ? "x" : "%d", rank);
-                break;
-            case '%':
-                break;
-            default:
-                return tpc_error(
-                    TPCOMM_ERR_CONFIG,
-                    "TPCOMM_LOG_FILE='%s' is not valid: allowed after %% are h (host), p (process), r (rank) "
-                    "and another %%",
-                    pattern);
-            }
-        }
-        size_t length = strlen(piece);
-        if (length >= bytes - used) return tpc_error(TPCOMM_ERR_CONFIG, "TPCOMM_LOG_FILE='%s' is too long", pattern);
-        memcpy(path + used, piece, length + 1);
-        used += length;
-    }
-    return TPCOMM_OK;
-}
-
 static tpcomm_status_t open_file(const char *pattern, int32_t rank, int *fd_p) {
     char path[1024] = "";
-    tpcomm_status_t status = expand(pattern, rank, path, sizeof path);
+    tpcomm_status_t status = tpc_pattern_expand("TPCOMM_LOG_FILE", pattern, rank, path, sizeof path);
     if (status != TPCOMM_OK) return status;
     /* O_NONBLOCK: a FIFO without a reader is an error here, not a wait. */
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);

@@ -127,6 +127,13 @@ tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flig
     return tpc_comm_failed(comm);
 }
 
+void tpc_comm_note(tpc_flight_record_t *record, const tpc_outcome_t *outcome) {
+    record->begun_ns = outcome->begun_ns;
+    record->wait_ns = outcome->wait_ns;
+    record->skew_ns = outcome->skew_ns;
+    record->last_rank = outcome->last_rank;
+}
+
 static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                               const tpc_cuda_call_t *where) {
     tpc_choice_t choice;
@@ -144,8 +151,11 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     if (status != TPCOMM_OK) return status;
 
     tpc_outcome_t outcome = {.last_rank = -1};
-    tpc_flight_record_t *record = tpc_flight_begin(&comm->device.flight, call, choice.path, tpc_clock_ns());
-    record->rows = rows;
+    tpc_flight_record_t what = tpc_flight_of(call, choice.path, key.bytes);
+    what.rows = rows;
+    what.stream = (uint64_t)(uintptr_t)where->stream;
+    what.capturing = where->capturing;
+    tpc_flight_record_t *record = tpc_flight_begin(&comm->device.flight, &what, tpc_clock_ns());
     extent_t extent = extent_of(comm, call);
     tpc_request_t request = {.call = call,
                              .norm = norm,
@@ -163,8 +173,8 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
         status = tpc_comm_run_unfused(comm, &request, &outcome);
     if (status == TPCOMM_OK && comm->order != NULL) status = tpc_cuda_order_called(comm->order, where);
     if (status != TPCOMM_OK) status = tpc_comm_break(comm, "", record, status);
-    record->end_ns = tpc_clock_ns();
-    record->status = status;
+    tpc_comm_note(record, &outcome);
+    tpc_flight_end(&comm->device.flight, status, tpc_clock_ns());
     if (status == TPCOMM_OK) count_call(comm, &request, key.bytes, &outcome);
     if (where->capturing || comm->order == NULL) tpc_capture_note(&comm->capture, record, ordinal);
     return status;

@@ -250,9 +250,16 @@ static tpcomm_status_t make_planes(tpcomm_t *comm, const tpc_team_t *team, size_
     return status;
 }
 
+static tpcomm_status_t make_records(tpcomm_t *comm) {
+    uint64_t records = comm->world->settings->env.value[TPC_ENV_FLIGHT_RECORDS].u64;
+    tpcomm_status_t status = tpc_flight_init(&comm->device.flight, records);
+    return status == TPCOMM_OK ? tpc_flight_init(&comm->host.flight, records) : status;
+}
+
 static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_team_t *team, const tpc_table_t *table, bool is_world,
                                   size_t device_bytes, const tpc_deadline_t *deadline) {
-    tpcomm_status_t status = make_planes(comm, team, device_bytes, deadline);
+    tpcomm_status_t status = make_records(comm);
+    if (status == TPCOMM_OK) status = make_planes(comm, team, device_bytes, deadline);
     if (status == TPCOMM_OK) tpc_world_enlist(comm->world, comm);
     if (status == TPCOMM_OK)
         status = tpc_dispatch_new(&comm->agreed, table, comm->backends.list, comm->backends.why_not, &comm->dispatch);
@@ -326,6 +333,8 @@ void tpc_comm_free(tpcomm_t *comm) {
     bool outlived = tpc_kept_in_use(&comm->graphs);
     if (outlived && comm->order != NULL) (void)tpc_cuda_order_drain(comm->order, SETTLE_WAIT_MS);
     if (comm->host_state != NULL) tpc_host_backend->destroy(comm->host_state);
+    tpc_flight_free(&comm->device.flight);
+    tpc_flight_free(&comm->host.flight);
     comm->host_state = NULL;
     tpc_kept_free(&comm->graphs, free_device_part, comm);
     tpc_world_release(world);

@@ -33,6 +33,7 @@ struct tpcomm {
     _Atomic int32_t finalized;
     _Atomic int32_t making; /**< threads that make a group from this one */
     _Atomic int32_t kept;   /**< calls of open batches */
+    _Atomic int32_t dumped; /**< its failure has been written to TPCOMM_FLIGHT_DIR */
     char name[64];
     uint64_t id; /**< equal on all members; tells groups of one world apart */
     tpc_agreed_t agreed;
@@ -76,11 +77,11 @@ void tpc_comm_free(tpcomm_t *comm);
 /** A process of the world has ended: a failure, if it was a member that had not finalized. On the watchdog's thread. */
 void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid);
 
-/** Record the text of the failure in force; returns its status. */
-tpcomm_status_t tpc_comm_failed(const tpcomm_t *comm);
+/** Record the text of the failure in force; returns its status. The first time this rank's calls are dumped. */
+tpcomm_status_t tpc_comm_failed(tpcomm_t *comm);
 
 /** Checks that every function which talks to peers begins with: not NULL, not a forked child, not failed. */
-tpcomm_status_t tpc_comm_check(const tpcomm_t *comm);
+tpcomm_status_t tpc_comm_check(tpcomm_t *comm);
 
 /** Run a call whose arguments are checked; comm->device.busy is held. norm: of a call with one, every default filled
  * in; else NULL. */
@@ -93,6 +94,9 @@ tpcomm_status_t tpc_comm_captures(tpcomm_t *comm, const tpc_cuda_call_t *where, 
 /** A call that has begun did not end well: the group is broken, on every rank. Returns the status in force. */
 tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flight_record_t *record,
                                tpcomm_status_t status);
+
+/** What a call cost, into its flight record. */
+void tpc_comm_note(tpc_flight_record_t *record, const tpc_outcome_t *outcome);
 
 /** Mark a thread as inside. Fails: BUSY. */
 tpcomm_status_t tpc_comm_enter(tpcomm_t *comm, tpc_plane_t *plane);

@@ -149,7 +149,7 @@ static int32_t parent_ended(void *arg) {
 }
 
 /* A wait that the parent's end has interrupted fails as the parent did. */
-static tpcomm_status_t parents_reason(const tpcomm_t *parent, tpcomm_status_t status) {
+static tpcomm_status_t parents_reason(tpcomm_t *parent, tpcomm_status_t status) {
     if (status != TPCOMM_ERR_INTERRUPTED || tpc_failure_status(&parent->failure) == TPCOMM_OK) return status;
     return tpc_comm_failed(parent);
 }

@@ -12,13 +12,14 @@ static tpcomm_status_t run(tpcomm_t *comm, const tpcomm_call_t *call, uint32_t t
     uint32_t limit = timeout_ms != 0 ? timeout_ms : atomic_load(&comm->workspace.header->op_timeout_ms);
     atomic_store(&plane->timeout_ms, limit);
     tpcomm_path_t path = comm->size == 1 ? TPCOMM_PATH_LOCAL : TPCOMM_PATH_CPU_ONESHOT;
-    tpc_flight_record_t *record = tpc_flight_begin(&plane->flight, call, path, tpc_clock_ns());
+    tpc_flight_record_t what = tpc_flight_of(call, path, call->count);
+    tpc_flight_record_t *record = tpc_flight_begin(&plane->flight, &what, tpc_clock_ns());
     tpc_request_t request = {.call = call, .path = path, .bytes = call->count, .record = record};
-    tpc_outcome_t outcome;
+    tpc_outcome_t outcome = {.last_rank = -1};
     status = tpc_host_backend->run(comm->host_state, &request, &outcome);
     if (status != TPCOMM_OK) status = tpc_comm_break(comm, "host ", record, status);
-    record->end_ns = tpc_clock_ns();
-    record->status = status;
+    tpc_comm_note(record, &outcome);
+    tpc_flight_end(&plane->flight, status, tpc_clock_ns());
     tpc_comm_leave(plane);
     return status;
 }

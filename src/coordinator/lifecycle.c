@@ -9,17 +9,19 @@
 #include "base/log.h"
 #include "coordinator/abi.h"
 #include "coordinator/comm.h"
+#include "coordinator/report.h"
 
 #define DESTROY_WAIT_MS 1000u
 
-tpcomm_status_t tpc_comm_failed(const tpcomm_t *comm) {
+tpcomm_status_t tpc_comm_failed(tpcomm_t *comm) {
     tpc_failure_place_t place;
+    if (atomic_exchange(&comm->dumped, 1) == 0) tpc_report_failure(comm->world, comm->name);
     char text[512];
     tpcomm_status_t status = tpc_failure_read(&comm->failure, &place, text, sizeof text);
     return tpc_error(status, "group '%s' (%d ranks) is broken: %s", comm->name, comm->size, text);
 }
 
-tpcomm_status_t tpc_comm_check(const tpcomm_t *comm) {
+tpcomm_status_t tpc_comm_check(tpcomm_t *comm) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
     if (comm->fork_generation != tpc_fork_generation())
         return tpc_error(TPCOMM_ERR_INVALID_STATE,

@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/world.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
+#include "base/pattern.h"
 #include "coordinator/comm.h"
+#include "coordinator/report.h"
+
+/* How soon a rank that is in no call dumps its calls after a failure. */
+#define TICK_MS 500
 
 tpcomm_status_t tpc_world_new(tpc_bootstrap_t *bootstrap, tpc_settings_t *settings, tpc_world_t **world_p) {
     tpc_world_t *world = calloc(1, sizeof *world);
@@ -20,6 +30,7 @@ tpcomm_status_t tpc_world_new(tpc_bootstrap_t *bootstrap, tpc_settings_t *settin
     world->settings = settings;
     world->fork_generation = tpc_fork_generation();
     world->references = 1;
+    world->tick_fd = -1;
     *world_p = world;
     return TPCOMM_OK;
 }
@@ -40,6 +51,59 @@ static void late_comer(void *arg) {
     tpc_bootstrap_serve(listener->world->bootstrap, listener->fd);
 }
 
+/* A rank may be stuck in the caller's own code while its group has long failed: its calls are what tells why. */
+static void look_at_groups(void *arg) {
+    tpc_world_t *world = arg;
+    uint64_t fired;
+    (void)!read(world->tick_fd, &fired, sizeof fired);
+    const tpcomm_t *failed = NULL;
+    char name[sizeof failed->name];
+    pthread_mutex_lock(&world->lock);
+    for (tpcomm_t *group = world->groups; group != NULL; group = group->next_group) {
+        if (tpc_failure_status(&group->failure) == TPCOMM_OK || atomic_exchange(&group->dumped, 1) != 0) continue;
+        memcpy(name, group->name, sizeof name);
+        failed = group;
+    }
+    pthread_mutex_unlock(&world->lock);
+    if (failed != NULL) tpc_report_failure(world, name); /* the group itself may be gone by now */
+}
+
+static tpcomm_status_t start_ticking(tpc_world_t *world) {
+    const struct itimerspec every = {.it_interval = {.tv_nsec = TICK_MS * 1000000L},
+                                     .it_value = {.tv_nsec = TICK_MS * 1000000L}};
+    if (world->settings->env.value[TPC_ENV_FLIGHT_DIR].text[0] == '\0') return TPCOMM_OK;
+    world->tick_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (world->tick_fd < 0 || timerfd_settime(world->tick_fd, 0, &every, NULL) != 0)
+        return tpc_error_errno(TPCOMM_ERR_NO_MEMORY, errno, "cannot make a timer");
+    return tpc_watchdog_add(world->tick_fd, false, look_at_groups, world, &world->tick);
+}
+
+static void status_text(void *arg, tpc_emit_t *emit) {
+    tpc_report_status_text(arg, emit);
+}
+static void status_json(void *arg, tpc_emit_t *emit) {
+    tpc_report_status_json(arg, emit);
+}
+static void status_flight(void *arg, tpc_emit_t *emit) {
+    tpc_report_flight(arg, NULL, emit);
+}
+
+/* An address that is none is a mistake to be told; one that cannot be had is no reason not to work. */
+static tpcomm_status_t open_status_socket(tpc_world_t *world) {
+    const char *pattern = world->settings->env.value[TPC_ENV_STATUS_SOCKET].text;
+    const tpc_status_source_t source = {
+        .text = status_text, .json = status_json, .flight = status_flight, .arg = world};
+    char address[TPC_ENV_TEXT_BYTES];
+    if (pattern[0] == '\0') return TPCOMM_OK;
+    tpcomm_status_t status = tpc_pattern_expand("TPCOMM_STATUS_SOCKET", pattern, tpc_bootstrap_rank(world->bootstrap),
+                                                address, sizeof address);
+    if (status == TPCOMM_OK) status = tpc_status_open(address, &source, &world->status_socket);
+    if (status != TPCOMM_ERR_ADDR_IN_USE && status != TPCOMM_ERR_IO) return status;
+    TPC_WARN("status", "rank %d answers nowhere: %s; %%r and %%p make an address for each rank",
+             tpc_bootstrap_rank(world->bootstrap), tpcomm_last_error());
+    return TPCOMM_OK;
+}
+
 tpcomm_status_t tpc_world_watch(tpc_world_t *world) {
     int32_t size = tpc_bootstrap_size(world->bootstrap);
     for (int32_t r = 0; r < size; r++) {
@@ -58,7 +122,8 @@ tpcomm_status_t tpc_world_watch(tpc_world_t *world) {
             tpc_watchdog_add(fds[i], false, late_comer, &world->listeners[i], &world->listeners[i].watch);
         if (status != TPCOMM_OK) return status;
     }
-    return TPCOMM_OK;
+    tpcomm_status_t status = start_ticking(world);
+    return status == TPCOMM_OK ? open_status_socket(world) : status;
 }
 
 /* ------------------------------------------------------------------ groups */
@@ -94,6 +159,9 @@ void tpc_world_release(tpc_world_t *world) {
     /* The watchdog first: it uses everything else. Not under the lock, which its functions take. */
     for (int32_t r = 0; r < TPCOMM_MAX_RANKS; r++) tpc_watchdog_remove(world->peers[r].watch);
     for (int i = 0; i < 2; i++) tpc_watchdog_remove(world->listeners[i].watch);
+    tpc_status_close(world->status_socket);
+    tpc_watchdog_remove(world->tick);
+    if (world->tick_fd >= 0) close(world->tick_fd);
     for (tpc_members_t *members = world->members; members != NULL;) {
         tpc_members_t *next = members->next;
         free(members);

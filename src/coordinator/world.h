@@ -11,6 +11,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "coordinator/settings.h"
+#include "health/status_socket.h"
 #include "health/watchdog.h"
 
 typedef struct tpc_world tpc_world_t;
@@ -48,12 +49,15 @@ struct tpc_world {
     tpc_members_t *members;
     tpc_peer_watch_t peers[TPCOMM_MAX_RANKS];
     tpc_listener_watch_t listeners[2];
+    tpc_status_t *status_socket; /**< NULL: not asked for */
+    int tick_fd;                 /**< looks at the groups from time to time; -1: not needed */
+    tpc_watch_t *tick;
 };
 
 /** Takes over bootstrap and settings, whatever the result. One reference. */
 tpcomm_status_t tpc_world_new(tpc_bootstrap_t *bootstrap, tpc_settings_t *settings, tpc_world_t **world_p);
 
-/** Begin to watch peers and listeners. Fails: NO_MEMORY. */
+/** Begin to watch peers and listeners, and to answer at the status socket. Fails: NO_MEMORY, CONFIG. */
 tpcomm_status_t tpc_world_watch(tpc_world_t *world);
 
 /** Take and give back a reference; the last one frees. */

@@ -153,6 +153,7 @@ static void read_arrivals(const tpc_cpu_state_t *state, uint32_t epoch, tpc_outc
         outcome->last_rank = r;
     }
     outcome->skew_ns = last - first;
+    outcome->begun_ns = last;
 }
 
 /* Whatever rounding and subnormal mode the caller works in. */

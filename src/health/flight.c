@@ -2,9 +2,53 @@
 #include "health/flight.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/error.h"
 #include "base/hash.h"
 #include "base/status.h"
+
+/* A writer is in a slot for nanoseconds; one that was stopped there is given up. */
+#define READ_TURNS 1000
+
+tpcomm_status_t tpc_flight_init(tpc_flight_t *flight, uint64_t records) {
+    uint64_t slots = 1;
+    while (slots < records) slots *= 2;
+    flight->slots = calloc((size_t)slots, sizeof *flight->slots);
+    if (flight->slots == NULL)
+        return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory for %llu flight records (TPCOMM_FLIGHT_RECORDS)",
+                         (unsigned long long)slots);
+    flight->mask = slots - 1;
+    return TPCOMM_OK;
+}
+
+void tpc_flight_free(tpc_flight_t *flight) {
+    free(flight->slots);
+    flight->slots = NULL;
+}
+
+bool tpc_flight_read(const tpc_flight_t *flight, uint64_t seq, tpc_flight_record_t *record_p) {
+    const tpc_flight_slot_t *slot = &flight->slots[seq & flight->mask];
+    uint64_t words[TPC_FLIGHT_WORDS];
+    for (int turn = 0; turn < READ_TURNS; turn++) {
+        uint64_t version = atomic_load_explicit(&slot->version, memory_order_acquire);
+        if (version % 2 != 0) continue;
+        for (size_t i = 0; i < TPC_FLIGHT_WORDS; i++)
+            words[i] = atomic_load_explicit(&slot->words[i], memory_order_acquire);
+        if (atomic_load_explicit(&slot->version, memory_order_relaxed) != version) continue;
+        tpc_flight_record_t record;
+        memcpy(&record, words, sizeof record);
+        if (seq == 0 || record.seq != seq) return false;
+        *record_p = record;
+        return true;
+    }
+    return false;
+}
+
+uint64_t tpc_flight_oldest(const tpc_flight_t *flight) {
+    uint64_t last = atomic_load_explicit(&flight->seq, memory_order_acquire);
+    return last > flight->mask + 1 ? last - flight->mask : 1;
+}
 
 uint64_t tpc_flight_hash(const tpc_flight_record_t *record) {
     bool moves = tpc_coll_moves_data(record->coll), reduces = tpc_coll_reduces(record->coll);
