@@ -2,7 +2,7 @@
 """Check that tools/tpcomm_flight.py names the first call in which the ranks differ: from dumps of ranks that failed, and from dumps
 written here; that dumps fit their schema; and that what it writes for torch is what torch's analyser takes (python_torch runs that).
 
-usage: flight_command.py FAULT_FLIGHT
+usage: flight_command.py FAULT_FLIGHT FAULT_STATUS
 """
 import copy
 import json
@@ -19,6 +19,7 @@ import json_schema  # noqa: E402
 
 TOOL = os.path.join(ROOT, "tools", "tpcomm_flight.py")
 PROGRAM = sys.argv.pop(1)
+STATUS_PROGRAM = sys.argv.pop(1)
 
 
 def record(seq, **changes):
@@ -111,6 +112,21 @@ class Flight(unittest.TestCase):
             self.assertEqual((entry["input_sizes"], entry["output_sizes"]), ([[8]], [[8]]))
             self.assertEqual((entry["input_dtypes"], entry["p2p_seq_id"], entry["is_p2p"]), (["Float"], 0, False))
         self.assertEqual(len([e for e in dump_2["entries"] if e["process_group"] == name]), 6)
+
+    def test_status_socket(self):
+        subprocess.run([STATUS_PROGRAM, "keep"], check=True, timeout=60, env={**os.environ, "TPCOMM_TEST_KEEP": self.folder})
+        path = os.path.join(self.folder, "status.json")
+        self.assertEqual(list(json_schema.check(os.path.join(ROOT, "docs/schema/status.json"), [path])), [])
+        with open(path, encoding="utf-8") as file:
+            worlds = json.load(file)["worlds"]
+        for number, world in enumerate(worlds):
+            path = os.path.join(self.folder, f"world-{number}.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"schema": "tpcomm-flight/1", **world}, file)
+            self.assertEqual(list(json_schema.check(os.path.join(ROOT, "docs/schema/flight.json"), [path])), [])
+        status, output = self.tool(os.path.join(self.folder, "tpcomm-flight-0.json"))
+        self.assertEqual(status, 1, output)
+        self.assertIn("call 21: not called by rank 1\n", output)
 
     # ------------------------------------------------------------ written here
 
