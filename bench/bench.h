@@ -30,5 +30,6 @@ int bench_trace_main(int argc, char **argv);
 int bench_run_main(int argc, char **argv);
 int bench_replay_main(int argc, char **argv);
 int bench_sweep_main(int argc, char **argv);
+int bench_top_main(int argc, char **argv);
 
 #endif

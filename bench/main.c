@@ -18,6 +18,7 @@ static const command_t commands[] = {
     {"replay", "run the AllReduces of real decode traffic: what they cost, which path, why", bench_replay_main},
     {"sweep", "one collective over a range of sizes, in nccl-tests' habits", bench_sweep_main},
     {"run", "start the ranks of a program on this host", bench_run_main},
+    {"top", "watch a running job by its ranks' status sockets", bench_top_main},
 };
 /* clang-format on */
 
