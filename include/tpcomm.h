@@ -542,6 +542,18 @@ TPCOMM_API tpcomm_status_t tpcomm_group_split(tpcomm_t *parent, int32_t color, i
                                               tpcomm_t **group);
 
 /**
+ * Make comm's group anew without the ranks that are lost, in the same processes: after a failure, also of the world's
+ * communicator. comm stays broken; destroy it when nothing uses it any more.
+ * @param lost   n group ranks of comm to leave out, equal on all that call; NULL with n 0: those whose process has
+ * ended, or which have destroyed all communicators of comm's world.
+ * @param group  out: the others, in comm's order and under its name; the caller destroys it.
+ * Collective: every rank that is not lost. Blocks: up to init_timeout_ms. Threads: one per communicator. Fails:
+ * INVALID_ARG (a rank outside the group; this rank itself); TIMEOUT naming who of the others has not come; as
+ * tpcomm_group_create.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_group_shrink(tpcomm_t *comm, const int32_t *lost, int32_t n, tpcomm_t **group);
+
+/**
  * World ranks of the members, in group order.
  * @param ranks  out: as many as the group has, at most n.
  * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG; TOO_SMALL (n below the group's size; the first n are

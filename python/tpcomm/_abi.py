@@ -308,6 +308,7 @@ PROTOTYPES = {
     "set_op_timeout": (status_t, [comm_p, c_uint32]),
     "group_create": (status_t, [comm_p, POINTER(c_int32), c_int32, c_char_p, POINTER(comm_p)]),
     "group_split": (status_t, [comm_p, c_int32, c_int32, c_char_p, POINTER(comm_p)]),
+    "group_shrink": (status_t, [comm_p, POINTER(c_int32), c_int32, POINTER(comm_p)]),
     "group_ranks": (status_t, [comm_p, POINTER(c_int32), c_int32]),
     "mesh_create": (status_t, [comm_p, POINTER(mesh_config_t), POINTER(mesh_p)]),
     "mesh_group": (status_t, [mesh_p, c_char_p, POINTER(comm_p)]),

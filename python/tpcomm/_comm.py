@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from typing import Any, Dict, Iterator, List, Optional, Sequence, TypeVar
 
 from . import _abi, _rows, _values
@@ -291,6 +292,15 @@ class Comm:
         return self._make_group(lib.group_split, -1 if color is None else int32("color", color), int32("key", key),
                                 _values.c_text("name", name))
 
+    def shrink(self, lost: Optional[Sequence[int]] = None) -> Comm:
+        """This group anew, in the same processes, without the ranks that are lost: after a failure. None: those whose process has ended.
+        Called by every rank that is left; this Comm stays broken and is closed by the caller."""
+        numbers = [int32("rank", rank) for rank in lost or ()]
+        array = (ctypes.c_int32 * len(numbers))(*numbers) if numbers else None
+        made = self._make_group(lib.group_shrink, array, len(numbers))
+        assert made is not None
+        return made
+
     def mesh(self, *, dp: int = 1, pp: int = 1, cp: int = 1, tp: int = 1, ep: int = 0) -> Mesh:
         """The groups of data, pipeline, context, tensor and expert parallelism; the sizes multiply to this group's, and ep, 0 for all of it,
         divides dp * cp * tp. Called by every rank."""
@@ -362,6 +372,10 @@ class Comm:
                     return found
                 check(status)
                 found[py_text(lib.path_name(made.path))] = Stats(made.calls, made.bytes, made.wire_bytes, made.wait_ns, made.skew_ns)
+
+    def flight_dump(self, path: Any) -> None:
+        """Write this rank's last calls in all its groups to a file; tools/tpcomm_flight.py compares those of all ranks."""
+        self._call(lib.flight_dump, _values.c_text("path", os.fspath(path)))
 
 
 class Mesh:

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bootstrap/host.h"
 #include "bootstrap/internal.h"
 
 tpcomm_status_t tpc_bootstrap_new(const tpc_self_t *self, tpc_bootstrap_t **bootstrap_p) {
@@ -69,6 +70,14 @@ int32_t tpc_bootstrap_size(const tpc_bootstrap_t *bootstrap) {
 
 const tpc_member_t *tpc_bootstrap_member(const tpc_bootstrap_t *bootstrap, int32_t rank) {
     return &bootstrap->member[rank];
+}
+
+bool tpc_bootstrap_gone(tpc_bootstrap_t *bootstrap, int32_t rank) {
+    int err;
+    if (rank == bootstrap->self.rank) return false;
+    if (tpc_pidfd_ended(bootstrap->member[rank].pidfd, 0)) return true; /* forked children may keep its links open */
+    tpc_link_pump(&bootstrap->links);
+    return tpc_link_state(&bootstrap->links, rank, &err) != TPC_LINK_OPEN;
 }
 
 uint64_t tpc_bootstrap_nonce(const tpc_bootstrap_t *bootstrap) {

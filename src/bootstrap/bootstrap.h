@@ -95,6 +95,9 @@ typedef struct {
 int32_t tpc_bootstrap_rank(const tpc_bootstrap_t *bootstrap);
 int32_t tpc_bootstrap_size(const tpc_bootstrap_t *bootstrap);
 const tpc_member_t *tpc_bootstrap_member(const tpc_bootstrap_t *bootstrap, int32_t rank);
+/** Whether a rank cannot be talked to any more: its process has ended, it freed its bootstrap, or the connection
+ * failed. */
+bool tpc_bootstrap_gone(tpc_bootstrap_t *bootstrap, int32_t rank);
 /** Random, equal on all ranks of the job, different between jobs. */
 uint64_t tpc_bootstrap_nonce(const tpc_bootstrap_t *bootstrap);
 /** How the ranks met, for texts: "unix socket @tpcomm-0-..., torchrun: RANK=..."  */

@@ -80,6 +80,9 @@ void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid);
 /** Record the text of the failure in force; returns its status. The first time this rank's calls are dumped. */
 tpcomm_status_t tpc_comm_failed(tpcomm_t *comm);
 
+/** Not NULL, not a forked child, not finalized. */
+tpcomm_status_t tpc_comm_check_owner(const tpcomm_t *comm);
+
 /** Checks that every function which talks to peers begins with: not NULL, not a forked child, not failed. */
 tpcomm_status_t tpc_comm_check(tpcomm_t *comm);
 

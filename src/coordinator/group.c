@@ -176,9 +176,9 @@ tpcomm_status_t tpc_comm_exchange(tpcomm_t *comm, const char *step, tpcomm_statu
 
 /* mine_status: of checking what this rank gave. A rank that gave something wrong still comes and says so: the others
  * need not wait for it, and all stay in step. */
-static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, const said_t *said, tpcomm_t **group_p) {
+static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, const said_t *said,
+                              tpc_deadline_t deadline, tpcomm_t **group_p) {
     tpc_world_t *world = parent->world;
-    tpc_deadline_t deadline = tpc_deadline_in(world->settings->init_timeout_ms, parent_ended, parent);
     uint64_t start_ns = tpc_clock_ns(), channel = 0, id = 0;
     int32_t sorted[TPCOMM_MAX_RANKS];
     offer_t offer;
@@ -209,10 +209,8 @@ static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, con
         status = tpc_comm_create(world, &plan, &deadline, group_p);
     }
     tpc_world_end_step(world, channel);
-    status = parents_reason(parent, status);
-    if (status != TPCOMM_OK) return tpc_error_prefix(status, "group '%s'", said->name);
-    (*group_p)->init_us = (uint32_t)((tpc_clock_ns() - start_ns) / 1000u);
-    return TPCOMM_OK;
+    if (status == TPCOMM_OK) (*group_p)->init_us = (uint32_t)((tpc_clock_ns() - start_ns) / 1000u);
+    return status;
 }
 
 tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int32_t n, const char *name,
@@ -235,9 +233,80 @@ tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int3
     }
     if (!listed) return named;
     atomic_fetch_add(&parent->making, 1); /* destroy waits for it */
-    status = create(parent, named, &said, group);
+    status = create(parent, named, &said,
+                    tpc_deadline_in(parent->world->settings->init_timeout_ms, parent_ended, parent), group);
+    status = parents_reason(parent, status);
     atomic_fetch_sub(&parent->making, 1);
-    return status;
+    return status == TPCOMM_OK ? TPCOMM_OK : tpc_error_prefix(status, "group '%s'", name);
+}
+
+/* ------------------------------------------------------------------ without those that are lost */
+
+/* Which members are to be left out, a bit a group rank. */
+typedef struct {
+    tpcomm_t *parent;
+    uint32_t lost;
+    bool told; /* by the caller; else those that are gone */
+} losses_t;
+
+static uint32_t gone_now(tpcomm_t *parent) {
+    uint32_t gone = 0;
+    for (int32_t r = 0; r < parent->size; r++)
+        if (tpc_bootstrap_gone(parent->world->bootstrap, parent->ranks[r])) gone |= 1u << r;
+    return gone;
+}
+
+/* A member that ends while the rest meet changes whom each must meet: those that saw it sooner wait elsewhere already.
+ */
+static int32_t losses_grew(void *arg) {
+    const losses_t *losses = arg;
+    const tpcomm_config_t *config = &losses->parent->world->settings->config;
+    if (!losses->told && gone_now(losses->parent) != losses->lost) return 1;
+    return config->interrupted != NULL ? config->interrupted(config->interrupted_arg) : 0;
+}
+
+static tpcomm_status_t read_losses(const tpcomm_t *parent, const int32_t *lost, int32_t n, losses_t *losses) {
+    if (lost == NULL && n == 0) return TPCOMM_OK;
+    if (lost == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "lost is NULL, but n is %d", n);
+    if (n < 1 || n >= parent->size)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "n is %d; of %d ranks, 1 to %d can be lost", n, parent->size,
+                         parent->size - 1);
+    losses->told = true;
+    for (int32_t i = 0; i < n; i++) {
+        if (lost[i] < 0 || lost[i] >= parent->size)
+            return tpc_error(TPCOMM_ERR_INVALID_ARG, "lost[%d] is %d; group '%s' has ranks 0 to %d", i, lost[i],
+                             parent->name, parent->size - 1);
+        if (lost[i] == parent->rank)
+            return tpc_error(TPCOMM_ERR_INVALID_ARG, "lost[%d] is %d, this rank itself", i, lost[i]);
+        losses->lost |= 1u << lost[i];
+    }
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t tpcomm_group_shrink(tpcomm_t *comm, const int32_t *lost, int32_t n, tpcomm_t **group) {
+    if (group == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "group is NULL");
+    *group = NULL;
+    losses_t losses = {.parent = comm};
+    tpcomm_status_t status = tpc_comm_check_owner(comm);
+    if (status == TPCOMM_OK) status = read_losses(comm, lost, n, &losses);
+    if (status != TPCOMM_OK) return status;
+    uint64_t limit_ms = comm->world->settings->init_timeout_ms;
+    tpc_deadline_t deadline = tpc_deadline_in(limit_ms, losses_grew, &losses);
+    bool again;
+    atomic_fetch_add(&comm->making, 1);
+    do {
+        said_t said;
+        memset(&said, 0, sizeof said);
+        memcpy(said.name, comm->name, sizeof said.name);
+        if (!losses.told) losses.lost = gone_now(comm);
+        for (int32_t r = 0; r < comm->size; r++)
+            if ((losses.lost >> r & 1u) == 0) said.ranks[said.n++] = comm->ranks[r];
+        status = create(comm, TPCOMM_OK, &said, deadline, group);
+        /* Each turn has fewer members, so there is an end. */
+        again = status != TPCOMM_OK && !losses.told && gone_now(comm) != losses.lost;
+    } while (again && tpc_deadline_left_ms(&deadline) > 0);
+    atomic_fetch_sub(&comm->making, 1);
+    return status == TPCOMM_OK ? TPCOMM_OK : tpc_error_prefix(status, "group '%s' without its lost ranks", comm->name);
 }
 
 typedef struct {

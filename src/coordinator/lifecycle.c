@@ -21,7 +21,7 @@ tpcomm_status_t tpc_comm_failed(tpcomm_t *comm) {
     return tpc_error(status, "group '%s' (%d ranks) is broken: %s", comm->name, comm->size, text);
 }
 
-tpcomm_status_t tpc_comm_check(tpcomm_t *comm) {
+tpcomm_status_t tpc_comm_check_owner(const tpcomm_t *comm) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
     if (comm->fork_generation != tpc_fork_generation())
         return tpc_error(TPCOMM_ERR_INVALID_STATE,
@@ -30,6 +30,12 @@ tpcomm_status_t tpc_comm_check(tpcomm_t *comm) {
                          comm->name);
     if (atomic_load_explicit(&comm->finalized, memory_order_relaxed) != 0)
         return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s' is finalized", comm->name);
+    return TPCOMM_OK;
+}
+
+tpcomm_status_t tpc_comm_check(tpcomm_t *comm) {
+    tpcomm_status_t status = tpc_comm_check_owner(comm);
+    if (status != TPCOMM_OK) return status;
     tpc_backend_set_poll(&comm->backends);
     if (tpc_failure_status(&comm->failure) != TPCOMM_OK) return tpc_comm_failed(comm);
     return TPCOMM_OK;

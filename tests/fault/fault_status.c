@@ -275,7 +275,12 @@ static void check_files(void) {
 
     /* A forked child that ends, with and without destroying what it inherited, takes nothing along. */
     fflush(NULL);
-    for (int turn = 0; turn < 2; turn++) {
+#if defined(__SANITIZE_THREAD__) /* which takes a thread of a forked child for one of its parent's */
+    const int turns = 1;
+#else
+    const int turns = 2;
+#endif
+    for (int turn = 0; turn < turns; turn++) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
@@ -315,16 +320,9 @@ static void check_files(void) {
     CHECK_OK(tpcomm_destroy(second));
     CHECK_EQ(unlink(other), 0);
 
-    const char *const wrong[] = {"@",
-                                 "tcp:",
-                                 "tcp:0",
-                                 "tcp:70000",
-                                 "tcp:80+",
-                                 "tcp:x",
-                                 "tcp:80+x",
-                                 "a%zb",
-                                 "/a/path/that/is/longer/than/any/address/of/a/unix/socket/can/be/which/is/one/hundred/"
-                                 "and/seven/bytes/long/at/most"};
+    char long_path[128] = "";
+    memset(long_path, 'x', sizeof long_path - 1);
+    const char *const wrong[] = {"@", "tcp:", "tcp:0", "tcp:70000", "tcp:80+", "tcp:x", "tcp:80+x", "a%zb", long_path};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         CHECK_EQ(setenv("TPCOMM_STATUS_SOCKET", wrong[i], 1), 0);
         CHECK_STATUS(tpcomm_init_local(2, NULL, &config, comms), TPCOMM_ERR_CONFIG);
