@@ -548,8 +548,8 @@ TPCOMM_API tpcomm_status_t tpcomm_group_split(tpcomm_t *parent, int32_t color, i
  * ended, or which have destroyed all communicators of comm's world.
  * @param group  out: the others, in comm's order and under its name; the caller destroys it.
  * Collective: every rank that is not lost. Blocks: up to init_timeout_ms. Threads: one per communicator. Fails:
- * INVALID_ARG (a rank outside the group; this rank itself); TIMEOUT naming who of the others has not come; as
- * tpcomm_group_create.
+ * INVALID_ARG (a rank outside the group; this rank itself); TIMEOUT naming who of the others has not come; MISMATCH
+ * (other lists); as tpcomm_group_create.
  */
 TPCOMM_API tpcomm_status_t tpcomm_group_shrink(tpcomm_t *comm, const int32_t *lost, int32_t n, tpcomm_t **group);
 

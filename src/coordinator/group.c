@@ -242,6 +242,9 @@ tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int3
 
 /* ------------------------------------------------------------------ without those that are lost */
 
+/* How often ranks that leave out those who are gone may find that others saw another loss. */
+#define SHRINK_MISMATCHES 3
+
 /* Which members are to be left out, a bit a group rank. */
 typedef struct {
     tpcomm_t *parent;
@@ -293,6 +296,7 @@ tpcomm_status_t tpcomm_group_shrink(tpcomm_t *comm, const int32_t *lost, int32_t
     uint64_t limit_ms = comm->world->settings->init_timeout_ms;
     tpc_deadline_t deadline = tpc_deadline_in(limit_ms, losses_grew, &losses);
     bool again;
+    int mismatches = 0;
     atomic_fetch_add(&comm->making, 1);
     do {
         said_t said;
@@ -302,8 +306,10 @@ tpcomm_status_t tpcomm_group_shrink(tpcomm_t *comm, const int32_t *lost, int32_t
         for (int32_t r = 0; r < comm->size; r++)
             if ((losses.lost >> r & 1u) == 0) said.ranks[said.n++] = comm->ranks[r];
         status = create(comm, TPCOMM_OK, &said, deadline, group);
-        /* Each turn has fewer members, so there is an end. */
-        again = status != TPCOMM_OK && !losses.told && gone_now(comm) != losses.lost;
+        /* Each turn has fewer members, or somebody saw a loss later than others, so there is an end. */
+        if (status == TPCOMM_ERR_MISMATCH) mismatches++;
+        again = status != TPCOMM_OK && !losses.told &&
+                (gone_now(comm) != losses.lost || (status == TPCOMM_ERR_MISMATCH && mismatches < SHRINK_MISMATCHES));
     } while (again && tpc_deadline_left_ms(&deadline) > 0);
     atomic_fetch_sub(&comm->making, 1);
     return status == TPCOMM_OK ? TPCOMM_OK : tpc_error_prefix(status, "group '%s' without its lost ranks", comm->name);
