@@ -139,6 +139,7 @@ enum {
     TPCOMM_PATH_AUTO = 0,
     TPCOMM_PATH_ONESHOT = 1,       /**< cuda: kernels push every input to all ranks, which reduce it themselves */
     TPCOMM_PATH_TWOSHOT = 2,       /**< cuda: kernels push each part to its owner, who reduces it and pushes it to all */
+    TPCOMM_PATH_NCCL = 3,          /**< cuda: NCCL, where it is found at run time; numbers in an order of its own */
     TPCOMM_PATH_FUSED_ONESHOT = 5, /**< calls with a norm: every rank reduces and normalises all rows it needs itself */
     TPCOMM_PATH_FUSED_TWOSHOT = 6, /**< calls with a norm: every rank reduces its rows; all normalise them */
     TPCOMM_PATH_UNFUSED = 7,       /**< calls with a norm: a reduction by a path of its own, then the norm */
@@ -693,6 +694,7 @@ typedef struct {
     char paths[256];      /**< paths that can be taken, then those that cannot, each with its reason */
     char tuning[256];     /**< where the tuning table comes from */
     char cpu_kernels[64]; /**< instruction set of the reduction kernels */
+    char nccl[256];       /**< NCCL in use: its version and file; or why it is not used; "" on the cpu device */
 } tpcomm_info_t;
 
 /** Describe the communicator. @param info out. Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG, VERSION.

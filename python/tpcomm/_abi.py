@@ -70,6 +70,7 @@ ALL_GATHER_ROWS = 18
 PATH_AUTO = 0
 PATH_ONESHOT = 1
 PATH_TWOSHOT = 2
+PATH_NCCL = 3
 PATH_FUSED_ONESHOT = 5
 PATH_FUSED_TWOSHOT = 6
 PATH_UNFUSED = 7
@@ -239,6 +240,7 @@ class info_t(Structure):
         ("paths", c_char * 256),
         ("tuning", c_char * 256),
         ("cpu_kernels", c_char * 64),
+        ("nccl", c_char * 256),
     ]
 
 

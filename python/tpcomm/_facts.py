@@ -22,6 +22,7 @@ class Info:
     paths: str  #: that can be taken, and those that cannot with their reasons
     tuning: str  #: where the tuning table comes from
     cpu_kernels: str  #: instruction set of the reduction kernels
+    nccl: str  #: NCCL in use, version and file; or why it is not used; "" on the cpu device
 
 
 @dataclass(frozen=True)

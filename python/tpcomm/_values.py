@@ -14,6 +14,7 @@ COLLS: Dict[str, int] = {"all_reduce": _abi.ALL_REDUCE, "barrier": _abi.BARRIER,
                          "all_reduce_rms_norm": _abi.ALL_REDUCE_RMS_NORM, "reduce_scatter_rms_norm": _abi.REDUCE_SCATTER_RMS_NORM,
                          "all_gather_rows": _abi.ALL_GATHER_ROWS}
 PATHS: Dict[str, int] = {"auto": _abi.PATH_AUTO, "oneshot": _abi.PATH_ONESHOT, "twoshot": _abi.PATH_TWOSHOT,
+                         "nccl": _abi.PATH_NCCL,
                          "fused_oneshot": _abi.PATH_FUSED_ONESHOT, "fused_twoshot": _abi.PATH_FUSED_TWOSHOT, "unfused": _abi.PATH_UNFUSED,
                          "cpu_oneshot": _abi.PATH_CPU_ONESHOT, "cpu_twoshot": _abi.PATH_CPU_TWOSHOT, "local": _abi.PATH_LOCAL}
 DEVICES: Dict[str, int] = {"auto": _abi.DEVICE_AUTO, "cuda": _abi.DEVICE_CUDA, "cpu": _abi.DEVICE_CPU}

@@ -7,6 +7,7 @@
 #ifndef TPC_BACKEND_H
 #define TPC_BACKEND_H
 
+#include "base/env.h"
 #include "base/rows.h"
 #include "base/status.h"
 #include "device/cuda_order.h"
@@ -22,6 +23,7 @@ typedef struct {
     tpcomm_device_kind_t device_kind;
     tpc_topology_t topology;
     bool deterministic;
+    bool nccl;                 /**< TPCOMM_NCCL: it may be used */
     bool shares_device;        /**< two ranks or more compute on one GPU */
     tpcomm_path_t forced_path; /**< 0: none */
     uint64_t workspace_bytes;  /**< limit per rank */
@@ -48,6 +50,7 @@ typedef struct {
     tpc_bootstrap_t *bootstrap;
     const tpc_team_t *team;
     const tpc_deadline_t *deadline;  /**< team and deadline: only while create runs */
+    const tpc_env_t *env;            /**< this rank's variables, as read when its world was made */
     const tpc_cuda_facts_t *devices; /**< of each rank; zero on the cpu device */
     tpc_workspace_t *workspace;      /**< workspace->data: the bytes the backend asked for, on pages of their own */
     tpc_cuda_order_t *order;         /**< of the group's calls over streams; NULL on the cpu device */
@@ -81,8 +84,8 @@ typedef struct {
     const char *name;
     tpcomm_device_kind_t device_kind;
     const tpcomm_path_t *paths; /**< those it has, 0 at the end */
-    /** What its kernels are made for ("avx512"), for tpcomm_comm_info. */
-    const char *(*kernels)(void);
+    /** What it works with in this group, for tpcomm_comm_info: "avx512", or a library with version and path. */
+    const char *(*describe)(const void *state);
     /** NULL where the path can carry such calls in such a group, else why not (static text). Pure. */
     const char *(*why_not)(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key);
     /** Bytes of workspace->data it wants in such a group. Pure. Fails: TOO_SMALL where the limit leaves too little. */

@@ -34,11 +34,13 @@
     X(SHARE_DEVICE,    "SHARE_DEVICE",    BOOL, SHARED, "0",      0, 1,           "",      "", "several ranks may use one GPU")                              \
     X(WORKSPACE_BYTES, "WORKSPACE_BYTES", U64,  SHARED, "33554432", 65536, 1099511627776, "bytes", "", "limit of memory per rank that peers write")           \
     X(PEER_MEM,        "PEER_MEM",        WORD, SHARED, "auto",   0, 0,           "",      "auto|cumem|cudaipc", "how ranks share device memory (plain pointers between threads are cudaipc)")  \
-    X(PATH,            "PATH",            WORD, SHARED, "auto",   0, 0,           "",      "auto|oneshot|fused_oneshot|fused_twoshot|unfused|cpu_oneshot|cpu_twoshot|local", "forced path of all_reduce; a fused or unfused one, of all_reduce_rms_norm") \
+    X(PATH,            "PATH",            WORD, SHARED, "auto",   0, 0,           "",      "auto|oneshot|twoshot|nccl|fused_oneshot|fused_twoshot|unfused|cpu_oneshot|cpu_twoshot|local", "forced path of all_reduce; a fused or unfused one, of all_reduce_rms_norm") \
     X(DETERMINISTIC,   "DETERMINISTIC",   BOOL, SHARED, "0",      0, 1,           "",      "", "only paths of the one numerical result")                      \
+    X(NCCL,            "NCCL",            BOOL, SHARED, "1",      0, 1,           "",      "", "use NCCL where it is found")                                  \
     X(TUNING_FILE,     "TUNING_FILE",     TEXT, SHARED, "",       0, 0,           "",      "", "tuning JSON, read by rank 0 alone")                           \
     X(INIT_TIMEOUT_MS, "INIT_TIMEOUT_MS", U64,  SHARED, "120000", 1, 86400000,    "ms",    "", "limit of init")                                               \
     X(OP_TIMEOUT_MS,   "OP_TIMEOUT_MS",   U64,  SHARED, "300000", 1, 86400000,    "ms",    "", "limit of each wait in a collective")                          \
+    X(NCCL_PATH,       "NCCL_PATH",       TEXT, LOCAL,  "",       0, 0,           "",      "", "the NCCL library to load")                                    \
     X(NVML_PATH,       "NVML_PATH",       TEXT, LOCAL,  "",       0, 0,           "",      "", "the NVIDIA management library to load")                       \
     X(CJSON_PATH,      "CJSON_PATH",      TEXT, LOCAL,  "",       0, 0,           "",      "", "the cJSON library to load")                                   \
     X(LIBRARY,         "LIBRARY",         TEXT, LOCAL,  "",       0, 0,           "",      "", "the libtpcomm that the Python module loads")                  \

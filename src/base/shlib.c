@@ -2,8 +2,14 @@
 #include "base/shlib.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -29,18 +35,51 @@ static bool has_sanitizer(void) {
     return false;
 }
 
+/**
+ * Why the loader would end this process with SIGBUS: it maps what the headers promise, also where the file has been cut
+ * short. NULL: nothing of the kind; everything else it tells itself.
+ */
+static const char *cut_short(const char *path, char text[96]) {
+    ElfW(Ehdr) head;
+    ElfW(Phdr) segment;
+    struct stat stat;
+    const char *why = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return NULL;
+    bool readable = fstat(fd, &stat) == 0 && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+                    memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_phentsize == sizeof segment;
+    for (unsigned i = 0; readable && why == NULL && i < head.e_phnum; i++) {
+        uint64_t at = (uint64_t)head.e_phoff + i * sizeof segment, size = (uint64_t)stat.st_size;
+        bool whole = at <= INT64_MAX - sizeof segment &&
+                     pread(fd, &segment, sizeof segment, (off_t)at) == (ssize_t)sizeof segment;
+        if (whole && (segment.p_filesz <= size && segment.p_offset <= size - segment.p_filesz)) continue;
+        snprintf(text, 96, "file too short: it has %llu bytes and lacks part of segment %u", (unsigned long long)size,
+                 i);
+        why = text;
+    }
+    close(fd);
+    return why;
+}
+
+static void *open_file(const char *path, int flags, char *reasons, size_t bytes) {
+    char text[96];
+    const char *why = strchr(path, '/') != NULL ? cut_short(path, text) : NULL;
+    void *handle = why == NULL ? dlopen(path, flags) : NULL;
+    if (handle == NULL) add_reason(reasons, bytes, path, why != NULL ? why : dlerror());
+    return handle;
+}
+
 static void *open_any(const tpc_shlib_desc_t *desc, const char *explicit_path, char *reasons, size_t bytes) {
     int flags = RTLD_NOW | RTLD_LOCAL;
     if (desc->deepbind && !has_sanitizer()) flags |= RTLD_DEEPBIND;
-    if (explicit_path && *explicit_path) {
-        void *handle = dlopen(explicit_path, flags);
-        if (!handle) add_reason(reasons, bytes, explicit_path, dlerror());
-        return handle;
+    if (explicit_path && *explicit_path) return open_file(explicit_path, flags, reasons, bytes);
+    for (const char *const *name = desc->names; desc->loaded_first && *name; name++) {
+        void *handle = dlopen(*name, flags | RTLD_NOLOAD);
+        if (handle) return handle;
     }
     for (const char *const *name = desc->names; *name; name++) {
-        void *handle = dlopen(*name, flags);
+        void *handle = open_file(*name, flags, reasons, bytes);
         if (handle) return handle;
-        add_reason(reasons, bytes, *name, dlerror());
     }
     return NULL;
 }

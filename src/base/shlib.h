@@ -18,6 +18,7 @@ typedef struct {
 typedef struct {
     const char *what;         /**< for messages: "cJSON" */
     const char *const *names; /**< sonames to try in order, NULL at the end */
+    bool loaded_first;        /**< a copy that the process has loaded already wins over the order of names */
     bool deepbind;            /**< the library must use its own symbols, not the server's (not under sanitizers) */
     const tpc_shlib_symbol_t *symbols;
     size_t symbol_count;

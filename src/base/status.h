@@ -46,6 +46,7 @@
     X(TPCOMM_PATH_AUTO, "auto")                                                                                        \
     X(TPCOMM_PATH_ONESHOT, "oneshot")                                                                                  \
     X(TPCOMM_PATH_TWOSHOT, "twoshot")                                                                                  \
+    X(TPCOMM_PATH_NCCL, "nccl")                                                                                        \
     X(TPCOMM_PATH_FUSED_ONESHOT, "fused_oneshot")                                                                      \
     X(TPCOMM_PATH_FUSED_TWOSHOT, "fused_twoshot")                                                                      \
     X(TPCOMM_PATH_UNFUSED, "unfused")                                                                                  \

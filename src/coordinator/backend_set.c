@@ -71,7 +71,8 @@ tpcomm_status_t tpc_backend_set_plan(tpc_backend_set_t *set, const tpc_agreed_t 
 
 /* Whether a failed create says that this backend cannot, rather than that something else went wrong. */
 static bool about_the_backend(tpcomm_status_t status) {
-    return status == TPCOMM_ERR_UNSUPPORTED || status == TPCOMM_ERR_BACKEND || status == TPCOMM_ERR_NO_TRANSPORT;
+    return status == TPCOMM_ERR_UNSUPPORTED || status == TPCOMM_ERR_BACKEND || status == TPCOMM_ERR_NO_TRANSPORT ||
+           status == TPCOMM_ERR_CONFIG_MISMATCH;
 }
 
 static void leave_out(tpc_backend_set_t *set, int32_t i, tpcomm_status_t status, const tpc_backend_group_t *group,
@@ -130,6 +131,11 @@ tpcomm_status_t tpc_backend_set_make(tpc_backend_set_t *set, const tpc_backend_g
 void tpc_backend_set_destroy(tpc_backend_set_t *set) {
     for (int32_t i = set->count - 1; i >= 0; i--)
         if (set->state[i] != NULL) set->list[i]->destroy(set->state[i]);
+}
+
+const char *tpc_backend_set_describe(const tpc_backend_set_t *set, int32_t index) {
+    if (index < 0 || index >= set->count) return "";
+    return set->state[index] != NULL ? set->list[index]->describe(set->state[index]) : set->why_not[index];
 }
 
 uint64_t tpc_backend_set_made(const tpc_backend_set_t *set) {

@@ -42,6 +42,9 @@ void tpc_backend_set_destroy(tpc_backend_set_t *set);
 /** Which were made, a bit each; equal on all ranks. */
 uint64_t tpc_backend_set_made(const tpc_backend_set_t *set);
 
+/** What one of them works with, or why it was not made; "" where there is none. */
+const char *tpc_backend_set_describe(const tpc_backend_set_t *set, int32_t index);
+
 /** NULL where the path can carry such calls in this group, else why not. */
 const char *tpc_backend_set_why_not(const tpc_backend_set_t *set, const tpc_agreed_t *agreed, tpcomm_path_t path,
                                     const tpc_call_key_t *key);

@@ -3,6 +3,7 @@
 #include "coordinator/backends.h"
 
 #include "cpu_backend/cpu_backend.h"
+#include "nccl_backend/nccl_backend.h"
 #if TPCOMM_HAVE_CUDA
 #include "custom_ar/custom_ar.h"
 #endif
@@ -12,13 +13,14 @@ const tpc_backend_t *const tpc_backends[] = {
 #if TPCOMM_HAVE_CUDA
     &tpc_custom_ar_backend,
 #endif
+    &tpc_nccl_backend,
     NULL,
 };
 
 const tpc_backend_t *const tpc_host_backend = &tpc_cpu_backend;
 
 bool tpc_backend_serves(const tpc_backend_t *backend, tpcomm_device_kind_t kind) {
-    return backend->device_kind == kind;
+    return backend->device_kind == kind || (backend == &tpc_nccl_backend && tpc_nccl_on_cpu());
 }
 
 static const tpc_norm_device_t *const norm_devices[] = {&tpc_cpu_norm, NULL};

@@ -57,8 +57,6 @@ static tpcomm_status_t choose_kind(tpcomm_t *comm, tpcomm_device_kind_t asked, t
         *(comm->devices[r].usable != 0 ? &with : &without) = r;
     }
     *kind_p = usable == 0 ? TPCOMM_DEVICE_CPU : TPCOMM_DEVICE_CUDA;
-    if (usable == 0 && asked == TPCOMM_DEVICE_AUTO && comm->rank == 0)
-        TPC_INFO("init", "device auto: the cpu device, for rank 0 has no usable GPU: %s", comm->devices[0].reason);
     if (usable == comm->size || (asked == TPCOMM_DEVICE_AUTO && usable == 0)) return TPCOMM_OK;
     if (asked == TPCOMM_DEVICE_CUDA)
         return tpc_error(TPCOMM_ERR_UNSUPPORTED, "device cuda was asked for, but rank %d cannot: %s", without,
@@ -111,6 +109,7 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
                                   .device_kind = kind,
                                   .topology = tpc_topology_of_cpu_team(bootstrap, team, &odd),
                                   .deterministic = settings->deterministic,
+                                  .nccl = settings->nccl,
                                   .forced_path = settings->forced_path,
                                   .workspace_bytes = settings->workspace_bytes,
                                   .peer_mem = settings->peer_mem};
@@ -167,9 +166,15 @@ static tpcomm_status_t vote_ready(tpcomm_t *comm, const tpc_team_t *team, const 
     tpc_agree_item_t items[2] = {{.name = "hash of the tuning table", .set = true},
                                  {.name = "hash of the agreed record", .set = true}};
     const tpc_agreed_t *a = &comm->agreed;
-    uint64_t record[] = {
-        (uint64_t)a->size, (uint64_t)a->device_kind, (uint64_t)a->topology, a->deterministic,
-        a->shares_device,  (uint64_t)a->forced_path, a->workspace_bytes,    tpc_backend_set_made(&comm->backends)};
+    uint64_t record[] = {(uint64_t)a->size,
+                         (uint64_t)a->device_kind,
+                         (uint64_t)a->topology,
+                         a->deterministic,
+                         a->nccl,
+                         a->shares_device,
+                         (uint64_t)a->forced_path,
+                         a->workspace_bytes,
+                         tpc_backend_set_made(&comm->backends)};
     uint64_t table_hash = tpc_hook_value("table_hash", tpc_table_hash(table));
     snprintf(items[0].value, sizeof items[0].value, "%016llx", (unsigned long long)table_hash);
     snprintf(items[1].value, sizeof items[1].value, "%016llx",
@@ -231,6 +236,7 @@ static tpcomm_status_t make_planes(tpcomm_t *comm, const tpc_team_t *team, size_
                                  .bootstrap = comm->world->bootstrap,
                                  .team = team,
                                  .deadline = deadline,
+                                 .env = &comm->world->settings->env,
                                  .devices = comm->devices,
                                  .plane = "",
                                  .workspace = &area,

@@ -38,7 +38,10 @@ tpcomm_status_t tpcomm_comm_info(const tpcomm_t *comm, tpcomm_info_t *info) {
     snprintf(known.launcher, sizeof known.launcher, "%s", tpc_bootstrap_text(comm->world->bootstrap));
     describe_paths(comm, known.paths, sizeof known.paths);
     snprintf(known.tuning, sizeof known.tuning, "%s", comm->tuning_origin);
-    snprintf(known.cpu_kernels, sizeof known.cpu_kernels, "%s", comm->backends.list[0]->kernels());
+    snprintf(known.cpu_kernels, sizeof known.cpu_kernels, "%s", tpc_backend_set_describe(&comm->backends, 0));
+    int32_t nccl = -1;
+    tpc_backend_set_of_path(&comm->backends, TPCOMM_PATH_NCCL, &nccl);
+    snprintf(known.nccl, sizeof known.nccl, "%s", tpc_backend_set_describe(&comm->backends, nccl));
     return tpc_struct_out("tpcomm_info", &known, sizeof known, info);
 }
 

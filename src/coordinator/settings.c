@@ -23,6 +23,7 @@ enum {
     ITEM_PEER_MEM,
     ITEM_PATH,
     ITEM_DETERMINISTIC,
+    ITEM_NCCL,
     ITEM_TUNING_FILE,
     ITEM_INIT_TIMEOUT_MS,
     ITEM_OP_TIMEOUT_MS,
@@ -41,6 +42,7 @@ static const struct {
     [ITEM_PEER_MEM] = {"TPCOMM_PEER_MEM", TPC_ENV_PEER_MEM},
     [ITEM_PATH] = {"TPCOMM_PATH (config.path)", TPC_ENV_PATH},
     [ITEM_DETERMINISTIC] = {"TPCOMM_DETERMINISTIC (config.deterministic)", TPC_ENV_DETERMINISTIC},
+    [ITEM_NCCL] = {"TPCOMM_NCCL", TPC_ENV_NCCL},
     [ITEM_TUNING_FILE] = {"TPCOMM_TUNING_FILE (config.tuning_file)", TPC_ENV_TUNING_FILE},
     [ITEM_INIT_TIMEOUT_MS] = {"TPCOMM_INIT_TIMEOUT_MS (config.init_timeout_ms)", TPC_ENV_INIT_TIMEOUT_MS},
     [ITEM_OP_TIMEOUT_MS] = {"TPCOMM_OP_TIMEOUT_MS (config.op_timeout_ms)", TPC_ENV_OP_TIMEOUT_MS},
@@ -151,6 +153,7 @@ static void take_items(tpc_settings_t *settings, const tpc_agree_item_t *items) 
     settings->device_kind = (tpcomm_device_kind_t)value[ITEM_DEVICE].u64;
     settings->share_device = value[ITEM_SHARE_DEVICE].u64 != 0;
     snprintf(settings->peer_mem, sizeof settings->peer_mem, "%.15s", value[ITEM_PEER_MEM].text);
+    settings->nccl = value[ITEM_NCCL].u64 != 0;
     settings->deterministic = value[ITEM_DETERMINISTIC].u64 != 0;
     if (!tpc_path_parse(items[ITEM_PATH].value, &settings->forced_path)) settings->forced_path = TPCOMM_PATH_AUTO;
     settings->init_timeout_ms = (uint32_t)value[ITEM_INIT_TIMEOUT_MS].u64;

@@ -13,7 +13,7 @@ typedef struct {
     char text[1024];        /**< its text */
     /* In force, equal on all ranks after tpc_settings_agree; before that this rank's own. */
     tpcomm_device_kind_t device_kind;
-    bool deterministic, share_device;
+    bool deterministic, share_device, nccl;
     tpcomm_path_t forced_path;
     char peer_mem[16];
     uint32_t init_timeout_ms, op_timeout_ms;

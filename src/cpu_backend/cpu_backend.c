@@ -422,6 +422,11 @@ static const char *check_stream(void *state, tpcomm_stream_t stream) {
     return stream == NULL ? NULL : "on the cpu device it must be NULL";
 }
 
+static const char *kernels(const void *state) {
+    (void)state;
+    return tpc_reduce_isa();
+}
+
 static const tpcomm_path_t paths[] = {TPCOMM_PATH_CPU_ONESHOT, TPCOMM_PATH_CPU_TWOSHOT, TPCOMM_PATH_FUSED_ONESHOT,
                                       TPCOMM_PATH_LOCAL, 0};
 
@@ -429,7 +434,7 @@ const tpc_backend_t tpc_cpu_backend = {
     .name = "cpu",
     .device_kind = TPCOMM_DEVICE_CPU,
     .paths = paths,
-    .kernels = tpc_reduce_isa,
+    .describe = kernels,
     .why_not = why_not,
     .workspace_bytes = workspace_bytes,
     .create = create,

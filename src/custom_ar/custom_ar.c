@@ -381,7 +381,8 @@ static const char *check_stream(void *opaque, tpcomm_stream_t stream) {
     return NULL;
 }
 
-static const char *kernels(void) {
+static const char *describe(const void *state) {
+    (void)state;
     return TPC_CUDA_ARCHITECTURES; /* of this build */
 }
 
@@ -391,7 +392,7 @@ const tpc_backend_t tpc_custom_ar_backend = {
     .name = "custom_ar",
     .device_kind = TPCOMM_DEVICE_CUDA,
     .paths = paths,
-    .kernels = kernels,
+    .describe = describe,
     .why_not = why_not,
     .workspace_bytes = workspace_bytes,
     .create = create,

@@ -6,6 +6,11 @@
 #include "base/error.h"
 #include "device/cuda.h"
 #include "device/cuda_order.h"
+#include "device/cuda_side.h"
+
+static tpcomm_status_t no_cuda(void) {
+    return tpc_error(TPCOMM_ERR_UNSUPPORTED, "this build of libtpcomm has no CUDA backend");
+}
 
 void tpc_cuda_probe(int32_t ordinal, tpc_cuda_facts_t *facts_p) {
     (void)ordinal;
@@ -15,7 +20,7 @@ void tpc_cuda_probe(int32_t ordinal, tpc_cuda_facts_t *facts_p) {
 
 tpcomm_status_t tpc_cuda_order_new(const tpc_cuda_facts_t *facts, tpc_cuda_order_t **order_p) {
     (void)facts, (void)order_p;
-    return tpc_error(TPCOMM_ERR_UNSUPPORTED, "this build of libtpcomm has no CUDA backend");
+    return no_cuda();
 }
 
 void tpc_cuda_order_free(tpc_cuda_order_t *order) {
@@ -24,7 +29,7 @@ void tpc_cuda_order_free(tpc_cuda_order_t *order) {
 
 tpcomm_status_t tpc_cuda_order_enter(tpc_cuda_order_t *order, tpcomm_stream_t stream, tpc_cuda_call_t *call_p) {
     (void)order, (void)stream, (void)call_p;
-    return tpc_error(TPCOMM_ERR_UNSUPPORTED, "this build of libtpcomm has no CUDA backend");
+    return no_cuda();
 }
 
 void tpc_cuda_order_leave(const tpc_cuda_call_t *call) {
@@ -59,5 +64,58 @@ tpcomm_status_t tpc_cuda_order_called(tpc_cuda_order_t *order, const tpc_cuda_ca
 tpcomm_status_t tpc_cuda_order_keep(const tpc_cuda_call_t *call, void (*gone)(void *arg), void *arg) {
     (void)call;
     gone(arg);
-    return tpc_error(TPCOMM_ERR_UNSUPPORTED, "this build of libtpcomm has no CUDA backend");
+    return no_cuda();
 }
+
+tpcomm_status_t tpc_cuda_enter(const tpc_cuda_facts_t *facts, tpc_cuda_scope_t *scope_p) {
+    (void)facts, (void)scope_p;
+    return no_cuda();
+}
+
+void tpc_cuda_leave(tpc_cuda_scope_t scope) {
+    (void)scope;
+}
+
+tpcomm_status_t tpc_cuda_side_new(size_t bytes, tpc_cuda_side_t **side_p) {
+    (void)bytes, (void)side_p;
+    return no_cuda();
+}
+
+void tpc_cuda_side_free(tpc_cuda_side_t *side) {
+    (void)side;
+}
+
+void *tpc_cuda_side_buffer(const tpc_cuda_side_t *side) {
+    (void)side;
+    return NULL;
+}
+
+tpcomm_stream_t tpc_cuda_side_stream(const tpc_cuda_side_t *side) {
+    (void)side;
+    return NULL;
+}
+
+tpcomm_status_t tpc_cuda_side_put(tpc_cuda_side_t *side, const void *from, size_t bytes,
+                                  const tpc_deadline_t *deadline) {
+    (void)side, (void)from, (void)bytes, (void)deadline;
+    return no_cuda();
+}
+
+tpcomm_status_t tpc_cuda_side_get(tpc_cuda_side_t *side, void *to, size_t bytes, const tpc_deadline_t *deadline) {
+    (void)side, (void)to, (void)bytes, (void)deadline;
+    return no_cuda();
+}
+
+tpcomm_status_t tpc_cuda_side_mark(tpc_cuda_side_t *side, tpcomm_stream_t stream, int word, uint32_t value) {
+    (void)side, (void)stream, (void)word, (void)value;
+    return no_cuda();
+}
+
+uint32_t tpc_cuda_side_word(const tpc_cuda_side_t *side, int word) {
+    (void)side, (void)word;
+    return 0;
+}
+
+void tpc_cuda_relax_thread(void) {}
+
+void tpc_cuda_forget_error(void) {}

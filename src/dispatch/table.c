@@ -172,7 +172,7 @@ static tpcomm_status_t read_row(tpc_json_value_t row, tpc_row_t *row_p) {
         "all_gather_rows");
     READ_NAME(row, "topology", tpc_topology_parse, &topology, "cpu, same_gpu, nvlink, pcie_p2p, mixed, multi_host");
     READ_NAME(row, "path", tpc_path_parse, &read.path,
-              "oneshot, fused_oneshot, fused_twoshot, unfused, cpu_oneshot, cpu_twoshot, local");
+              "oneshot, twoshot, nccl, fused_oneshot, fused_twoshot, unfused, cpu_oneshot, cpu_twoshot, local");
     if (read.path == TPCOMM_PATH_AUTO) return tpc_json_fail(tpc_json_get(row, "path"), "a row must name a path");
     if (present(row, "dtype")) READ_NAME(row, "dtype", parse_dtype_or_any, &read.dtype, "any and the dtypes' names");
     if (present(row, "source")) READ_NAME(row, "source", parse_source, &read.source, "measured, estimated");

@@ -203,7 +203,7 @@ static void refusals(void) {
     CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, TPCOMM_PATH_LOCAL, &choice), TPCOMM_ERR_UNSUPPORTED);
     CHECK_ERROR_HAS("group of one");
     CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, TPCOMM_PATH_ONESHOT, &choice), TPCOMM_ERR_UNSUPPORTED);
-    CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, 3, &choice), TPCOMM_ERR_INVALID_ARG);
+    CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, 4, &choice), TPCOMM_ERR_INVALID_ARG);
     CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, 1000, &choice), TPCOMM_ERR_INVALID_ARG);
     key.dtype = TPCOMM_F8_E5M2;
     CHECK_STATUS(tpc_dispatch_choose(dispatch, &key, 0, &choice), TPCOMM_ERR_UNSUPPORTED);

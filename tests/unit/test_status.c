@@ -90,7 +90,7 @@ static void check_sets(void) {
     static const char *const ops[] = {"?", "sum", "avg", "max", "min", "prod", "?"};
     static const char *const colls[] = {"?", "all_reduce", "barrier", "broadcast", "all_gather", "reduce_scatter", "?"};
     static const char *const paths[] = {
-        "auto",          "oneshot", "twoshot",     "?",           "?",     "fused_oneshot",
+        "auto",          "oneshot", "twoshot",     "nccl",        "?",     "fused_oneshot",
         "fused_twoshot", "unfused", "cpu_oneshot", "cpu_twoshot", "local", "?"};
     int32_t value = 77;
 

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * What NCCL's kernels do not have: a deadline, and a comparison of the ranks' calls. Each rank writes its last call by
+ * NCCL where its peers see it, and its stream writes when the call begins and ends. Whoever looks finds out what has
+ * been under way for too long, and who has not come or came with another call.
+ *
+ * Calls inside a CUDA graph are compared when they are captured; a replay writes nothing, so it has no deadline.
+ */
+#ifndef TPC_NCCL_PROGRESS_H
+#define TPC_NCCL_PROGRESS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "backend/backend.h"
+#include "device/cuda_side.h"
+
+/** A rank's last call; in shared memory. */
+typedef struct {
+    _Atomic uint64_t seq; /**< 0 while the others are being written */
+    _Atomic uint64_t what, count;
+    _Atomic uint64_t last; /**< seq, never 0 in between */
+} tpc_nccl_begun_t;
+
+/** In the group's shared workspace; zero at first. */
+typedef struct {
+    tpc_nccl_begun_t begun[TPCOMM_MAX_RANKS];
+    _Atomic int32_t stop; /**< a rank has failed in making its communicator: the others need not wait */
+} tpc_nccl_control_t;
+
+typedef struct {
+    const tpc_backend_group_t *group;
+    tpc_nccl_control_t *control;
+    tpc_cuda_side_t *side; /**< NULL: no GPU (test builds); then words stand for it */
+    _Atomic uint32_t words[2];
+    bool no_marks;                 /**< the driver cannot have a stream write */
+    pthread_mutex_t lock;          /**< of those below */
+    uint32_t flying;               /**< the call under way when looked at last; 0: none */
+    uint64_t looked_ns, flying_ns; /**< when that was, and for how long it has been */
+} tpc_nccl_progress_t;
+
+tpcomm_status_t tpc_nccl_progress_init(tpc_nccl_progress_t *progress, const tpc_backend_group_t *group,
+                                       tpc_nccl_control_t *control);
+void tpc_nccl_progress_end(tpc_nccl_progress_t *progress);
+
+/** Around the call's own launch on its stream. */
+void tpc_nccl_progress_begin(tpc_nccl_progress_t *progress, const tpc_request_t *request);
+void tpc_nccl_progress_ended(tpc_nccl_progress_t *progress, const tpc_request_t *request);
+
+/** Look; break the group where a call is over its limit (TIMEOUT) or differs (MISMATCH). Any thread; cheap. */
+void tpc_nccl_progress_look(tpc_nccl_progress_t *progress);
+
+#endif
