@@ -57,6 +57,8 @@ static tpcomm_status_t choose_kind(tpcomm_t *comm, tpcomm_device_kind_t asked, t
         *(comm->devices[r].usable != 0 ? &with : &without) = r;
     }
     *kind_p = usable == 0 ? TPCOMM_DEVICE_CPU : TPCOMM_DEVICE_CUDA;
+    if (usable == 0 && asked == TPCOMM_DEVICE_AUTO && comm->rank == 0)
+        TPC_INFO("init", "device auto: the cpu device, for rank 0 has no usable GPU: %s", comm->devices[0].reason);
     if (usable == comm->size || (asked == TPCOMM_DEVICE_AUTO && usable == 0)) return TPCOMM_OK;
     if (asked == TPCOMM_DEVICE_CUDA)
         return tpc_error(TPCOMM_ERR_UNSUPPORTED, "device cuda was asked for, but rank %d cannot: %s", without,

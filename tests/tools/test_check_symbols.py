@@ -16,7 +16,7 @@ MAP = "TPCOMM_0.1 { global: tpcomm_*; local: *; };\n"
 
 
 class Symbols(Planted):
-    def check(self, code, symbol_map=MAP, flags=("-Wl,-z,nodelete", "-Wl,-soname,libtpcomm.so.0.1"), libraries=()):
+    def check(self, code, symbol_map=MAP, flags=("-Wl,-z,nodelete", "-Wl,-soname,libtpcomm.so.0.1"), libraries=(), more=()):
         source, script = self.plant("a.c", code), self.plant("a.map", symbol_map)
         shared, static, one = (os.path.join(self.root, name) for name in ("libtpcomm.so", "libtpcomm.a", "a.o"))
         if os.path.exists(static):
@@ -26,7 +26,7 @@ class Symbols(Planted):
                         *flags], check=True)
         subprocess.run([*compiler, "-c", "-o", one, source], check=True)
         subprocess.run(["ar", "rc", static, one], check=True)
-        return self.tool("check_symbols.py", "--shared", shared, "--static", static, "--header", self.plant("tpcomm.h", HEADER))
+        return self.tool("check_symbols.py", "--shared", shared, "--static", static, "--header", self.plant("tpcomm.h", HEADER), *more)
 
     def test_clean(self):
         status, output = self.check(GOOD)
@@ -47,6 +47,27 @@ class Symbols(Planted):
             code = f"void {name}(int); " + GOOD.replace("return 1", f"{name}(1); return 1")
             self.assert_faults(self.check(code), ("libtpcomm.so", f"imports {name}", "ends the process"),
                                ("libtpcomm.a", f"imports {name}", "ends the process"))
+
+    def test_foreign(self):
+        """What a linked archive imports is excused where our own objects do not import it; ending the process never is."""
+        mine = self.plant("own/mine.c", GOOD)
+        foreign = self.plant("foreign.c", "int shm_unlink(const char *); int foreign(void) { return shm_unlink(\"x\"); }\n")
+        archive, own = os.path.join(self.root, "libforeign.a"), os.path.join(self.root, "own")
+        objects = {}
+        for source in (mine, foreign):
+            objects[source] = source[:-1] + "o"
+            subprocess.run([os.environ.get("CC", "cc"), "-w", "-fPIC", "-c", "-o", objects[source], source], check=True)
+        subprocess.run(["ar", "rc", archive, objects[foreign]], check=True)
+        whole = GOOD + "int shm_unlink(const char *); int foreign(void) { return shm_unlink(\"x\"); }\n"
+        whole = whole.replace("int foreign(void)", "static __attribute__((used)) int foreign(void)")
+        self.assert_faults(self.check(whole), "imports shm_unlink", "imports shm_unlink")
+        more = ("--foreign", archive, "--own", own)
+        self.assertEqual(self.check(whole, more=more)[0], 0)
+        self.assert_faults(self.check(whole.replace("return shm", "extern void abort(void); abort(); return shm"), more=more),
+                           ("libtpcomm.so", "abort"), ("libtpcomm.a", "abort"))
+        self.plant("own/mine.c", whole)
+        subprocess.run([os.environ.get("CC", "cc"), "-w", "-fPIC", "-c", "-o", objects[mine], mine], check=True)
+        self.assert_faults(self.check(whole, more=more), ("mine.o", "imports shm_unlink"))
 
     def test_file(self):
         self.assert_faults(self.check(GOOD, flags=("-Wl,-soname,libtpcomm.so.0.1",)), "nodelete")
