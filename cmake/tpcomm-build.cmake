@@ -44,7 +44,6 @@ endfunction()
 
 # Compile them by nvcc, once, for every library. CMake's own CUDA language would make every consumer link by nvcc; these objects
 # need nothing but the static CUDA runtime.
-set(TPCOMM_CUDA_ARCHITECTURES "80;90" CACHE STRING "Compute capabilities to build for; the last also as PTX, for newer devices")
 # tpc_compile_cuda(OBJECTS FILE ...): OBJECTS becomes the list of their object files.
 function(tpc_compile_cuda objects_p)
   set(files "${ARGN}")
