@@ -62,8 +62,8 @@ seconds=${GPU_CHECK_SECONDS:-230}
 # Figures last, with what is left; the tests leave them 50 s.
 self=$tpc_root/scripts/gpu_check.sh
 python3 tools/gpu_testrun.py "$build" "$results" --seconds "$((seconds - 50))" --commit "$commit" \
-    --also "gpu_memory under MPS=$self --under-mps tests/gpu/gpu_memory processes" \
-    --also "gpu_graphs under memcheck=$self --sanitized memcheck tests/gpu/gpu_graphs short"
+    --also "gpu_memory under MPS='$self' --under-mps '$build/tests/gpu/gpu_memory' processes" \
+    --also "gpu_graphs under memcheck='$self' --sanitized memcheck '$build/tests/gpu/gpu_graphs' short"
 status=$?
 
 measure() { # FILE SECONDS COMMAND ...

@@ -71,9 +71,13 @@ def check_own(folder):
     objects = [place for place in objects if os.path.basename(place) != "tpcomm_whole.o"]  # all of them and the archive, as one
     if not objects:
         yield f"{folder}: has no objects"
+    undefined = {}
+    for line in run("nm", "-A", "-P", "-g", "--undefined-only", *objects).splitlines() if objects else []:
+        place, _, rest = line.partition(": ")
+        undefined.setdefault(place, set()).add(rest.split(" ")[0].partition("@")[0])
     for place in objects:
         excused = {"atexit"} if place.endswith(".cu.o") else frozenset()
-        yield from imports(place, names("-g", "--undefined-only", place).keys(), excused)
+        yield from imports(place, undefined.get(place, set()), excused)
 
 
 def check_shared(path, api, version, excused):
