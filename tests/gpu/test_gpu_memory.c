@@ -23,6 +23,30 @@ static void keep_line(void *arg, int32_t level, const char *subsystem, const cha
     if (strcmp(subsystem, "peer_mem") == 0 && by != NULL) snprintf(shared_by, 64, "%s", by + 23);
 }
 
+/* Two calls in a graph, replayed with fresh data. */
+static void in_a_graph(gpu_rank_t *rank) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    unsigned char *in = rank->in + (1 << 20), *out = rank->out + (1 << 20);
+    CUDA_OK(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_OK(tpcomm_all_reduce(rank->comm, rank->in, rank->out, 4096, TPCOMM_BF16, TPCOMM_SUM, rank->stream));
+    CHECK_OK(tpcomm_all_reduce(rank->comm, in, out, 70001, TPCOMM_F32, TPCOMM_SUM, rank->stream));
+    CUDA_OK(cudaStreamEndCapture(rank->stream, &graph));
+    CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+    gpu_together(rank);
+    for (uint64_t seed = 10; seed < 20; seed++) {
+        gpu_pattern_in(rank, rank->in, TPCOMM_BF16, seed, 4096);
+        gpu_pattern_in(rank, in, TPCOMM_F32, seed + 100, 70001);
+        CUDA_OK(cudaGraphLaunch(exec, rank->stream));
+        gpu_pattern_check(rank, rank->out, TPCOMM_BF16, seed, 4096, "graph, small");
+        gpu_pattern_check(rank, out, TPCOMM_F32, seed + 100, 70001, "graph, large");
+    }
+    gpu_together(rank);
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaGraphDestroy(graph));
+    gpu_together(rank);
+}
+
 static void small_and_large(gpu_rank_t *rank) {
     for (uint64_t seed = 0; seed < 3; seed++) {
         gpu_all_reduce(rank, rank->in, rank->out, TPCOMM_BF16, seed, 4096, "small");
@@ -30,6 +54,7 @@ static void small_and_large(gpu_rank_t *rank) {
     }
     CHECK_OK(tpcomm_barrier(rank->comm, rank->stream));
     CUDA_OK(cudaStreamSynchronize(rank->stream));
+    in_a_graph(rank);
 }
 
 static void each_way(bool processes_alone) {
