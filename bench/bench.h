@@ -31,5 +31,7 @@ int bench_run_main(int argc, char **argv);
 int bench_replay_main(int argc, char **argv);
 int bench_sweep_main(int argc, char **argv);
 int bench_top_main(int argc, char **argv);
+int bench_pairs_main(int argc, char **argv);
+int bench_tune_main(int argc, char **argv);
 
 #endif

@@ -17,6 +17,8 @@ static const command_t commands[] = {
     {"trace", "turn a serving trace into a histogram of tokens per iteration", bench_trace_main},
     {"replay", "run the AllReduces of real decode traffic: what they cost, which path, why", bench_replay_main},
     {"sweep", "one collective over a range of sizes, in nccl-tests' habits", bench_sweep_main},
+    {"pairs", "latency and bandwidth of every pair of ranks", bench_pairs_main},
+    {"tune", "measure each path and write a tuning file", bench_tune_main},
     {"run", "start the ranks of a program on this host", bench_run_main},
     {"top", "watch a running job by its ranks' status sockets", bench_top_main},
 };

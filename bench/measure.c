@@ -9,8 +9,9 @@
 
 #include "bench.h"
 #include "lane.h"
+#include "stats_math.h"
 
-enum { FEWEST_SAMPLES = 20, MOST_SAMPLES = 1000 };
+enum { FEWEST_SAMPLES = 20, MOST_SAMPLES = 1000, STRETCH = 4 };
 /* Batches on the stream at a time: a full queue would block this thread inside the driver, where it keeps out other
  * ranks of the process. */
 enum { AHEAD = 3 };
@@ -311,6 +312,8 @@ static tpcomm_status_t plan_samples(const measurement_t *m, course_t *course) {
     uint64_t samples = m->how->samples;
     if (samples == 0) {
         double fit = course->expected_us > 0 ? m->how->budget_ms * 1000 / course->expected_us : MOST_SAMPLES;
+        /* A median wants a hundred: rather a few times the budget than none. */
+        if (fit < BENCH_P50_MIN_SAMPLES && fit * STRETCH >= BENCH_P50_MIN_SAMPLES) fit = BENCH_P50_MIN_SAMPLES;
         samples = fit > MOST_SAMPLES ? MOST_SAMPLES : fit < FEWEST_SAMPLES ? FEWEST_SAMPLES : (uint64_t)fit;
     }
     course->samples = (samples + BENCH_ROUNDS - 1) / BENCH_ROUNDS;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "lists.h"
 #include "options.h"
 #include "ranks.h"
 
@@ -96,53 +97,24 @@ static const bench_options_t table = {
 
 /* ---------------------------------------------------------------- settings */
 
-/** Call add with each name of a list. */
-static tpcomm_status_t parse_list(const char *option, const char *list,
-                                  bool (*parse)(const char *name, int32_t *value_p), int32_t *values, size_t most,
-                                  size_t *count_p) {
-    size_t count = 0;
-    for (const char *at = list;; at++) {
-        char name[32];
-        size_t length = strcspn(at, ",");
-        int32_t value;
-        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), at);
-        if (!parse(name, &value))
-            return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s: there is no %s", option, list, name);
-        for (size_t i = 0; i < count; i++)
-            if (values[i] == value)
-                return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s: %s stands twice", option, list, name);
-        if (count == most) return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s: at most %zu", option, list, most);
-        values[count++] = value;
-        at += length;
-        if (*at == '\0') break;
-    }
-    *count_p = count;
-    return TPCOMM_OK;
-}
-
-static tpcomm_status_t parse_size(const char *option, const char *text, uint64_t *bytes_p) {
-    if (bench_parse_bytes(text, bytes_p) && *bytes_p <= UINT64_C(1) << 40) return TPCOMM_OK;
-    return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s: allowed are whole numbers, also with K, M or G, up to 1024G",
-                     option, text);
-}
-
 static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep) {
-    tpcomm_status_t status = parse_size("minbytes", settings->min_bytes, &sweep->min_bytes);
-    if (status == TPCOMM_OK) status = parse_size("maxbytes", settings->max_bytes, &sweep->max_bytes);
-    if (status == TPCOMM_OK) status = parse_size("stepbytes", settings->step_bytes, &sweep->step_bytes);
+    tpcomm_status_t status = bench_parse_size("minbytes", settings->min_bytes, &sweep->min_bytes);
+    if (status == TPCOMM_OK) status = bench_parse_size("maxbytes", settings->max_bytes, &sweep->max_bytes);
+    if (status == TPCOMM_OK) status = bench_parse_size("stepbytes", settings->step_bytes, &sweep->step_bytes);
     if (status == TPCOMM_OK && sweep->min_bytes == 0)
         status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--minbytes 0: a message of no bytes says nothing");
     if (status == TPCOMM_OK && sweep->max_bytes < sweep->min_bytes)
         status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--maxbytes %s is below --minbytes %s", settings->max_bytes,
                            settings->min_bytes);
     if (status == TPCOMM_OK)
-        status = parse_list("dtype", settings->dtype, tpc_dtype_parse, sweep->dtypes, BENCH_SWEEP_DTYPES_MAX,
-                            &sweep->dtype_count);
-    if (status == TPCOMM_OK)
-        status = parse_list("redop", settings->redop, tpc_op_parse, sweep->ops, BENCH_SWEEP_OPS_MAX, &sweep->op_count);
+        status = bench_parse_list("dtype", settings->dtype, tpc_dtype_parse, sweep->dtypes, BENCH_SWEEP_DTYPES_MAX,
+                                  &sweep->dtype_count);
     if (status == TPCOMM_OK)
         status =
-            parse_list("path", settings->path, tpc_path_parse, sweep->paths, BENCH_SWEEP_PATHS_MAX, &sweep->path_count);
+            bench_parse_list("redop", settings->redop, tpc_op_parse, sweep->ops, BENCH_SWEEP_OPS_MAX, &sweep->op_count);
+    if (status == TPCOMM_OK)
+        status = bench_parse_list("path", settings->path, tpc_path_parse, sweep->paths, BENCH_SWEEP_PATHS_MAX,
+                                  &sweep->path_count);
     if (status == TPCOMM_OK) status = bench_fault_read(&sweep->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--json", settings->json);
     if (status != TPCOMM_OK) return status;
@@ -170,14 +142,9 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep)
 
 /* ---------------------------------------------------------------- one rank */
 
-static uint64_t hash_more(uint64_t hash, const void *data, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++) hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 /** The ranks of a launcher may have been started with different options. */
 static tpcomm_status_t agree_on_settings(const bench_sweep_t *sweep, tpcomm_t *comm) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = BENCH_HASH_START;
     const uint64_t numbers[] = {(uint64_t)sweep->coll,
                                 sweep->min_bytes,
                                 sweep->max_bytes,
@@ -195,15 +162,12 @@ static tpcomm_status_t agree_on_settings(const bench_sweep_t *sweep, tpcomm_t *c
                                 (uint64_t)sweep->dtype_count,
                                 (uint64_t)sweep->op_count,
                                 sweep->verify_path};
-    hash = hash_more(hash, numbers, sizeof numbers);
-    hash = hash_more(hash, sweep->dtypes, sweep->dtype_count * sizeof sweep->dtypes[0]);
-    hash = hash_more(hash, sweep->ops, sweep->op_count * sizeof sweep->ops[0]);
-    hash = hash_more(hash, sweep->paths, sweep->path_count * sizeof sweep->paths[0]);
-    hash = hash_more(hash, &sweep->how.budget_ms, sizeof sweep->how.budget_ms);
-    double mine = (double)(hash >> 12), both[2] = {mine, -mine};
-    tpcomm_status_t status = bench_gather_max(comm, both, 2);
-    if (status != TPCOMM_OK || both[0] == -both[1]) return status;
-    return tpc_error(TPCOMM_ERR_CONFIG_MISMATCH, "the ranks were started with different options");
+    hash = bench_hash_more(hash, numbers, sizeof numbers);
+    hash = bench_hash_more(hash, sweep->dtypes, sweep->dtype_count * sizeof sweep->dtypes[0]);
+    hash = bench_hash_more(hash, sweep->ops, sweep->op_count * sizeof sweep->ops[0]);
+    hash = bench_hash_more(hash, sweep->paths, sweep->path_count * sizeof sweep->paths[0]);
+    hash = bench_hash_more(hash, &sweep->how.budget_ms, sizeof sweep->how.budget_ms);
+    return bench_agree_on_hash(comm, hash);
 }
 
 static void show_progress(const bench_sweep_result_t *result, size_t row) {

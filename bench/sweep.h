@@ -58,9 +58,6 @@ typedef struct {
 /** The work of every row, in order. rows_p: freed by the caller. Fails: INVALID_ARG (no rows, too many), NO_MEMORY. */
 tpcomm_status_t bench_sweep_plan(const bench_sweep_t *sweep, int32_t ranks, bench_sweep_row_t **rows_p,
                                  size_t *count_p);
-/** "8K", "1M", "2G", "1000" as bytes; false if it is no such thing. */
-bool bench_parse_bytes(const char *text, uint64_t *bytes_p);
-
 /** bytes by the factor that makes the bandwidths of collectives comparable (nccl-tests' bus bandwidth). */
 double bench_bus_factor(tpcomm_coll_t coll, int32_t ranks);
 /** GB/s, 1e9 bytes/s; NaN where not measured. */

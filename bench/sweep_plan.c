@@ -4,23 +4,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "number.h"
 #include "sweep.h"
-
-bool bench_parse_bytes(const char *text, uint64_t *bytes_p) {
-    static const char suffixes[] = "KMG";
-    size_t length = strlen(text);
-    const char *suffix = length > 0 ? strchr(suffixes, text[length - 1]) : NULL;
-    unsigned shift = 0;
-    uint64_t value;
-    if (suffix && *suffix) {
-        shift = 10 * (unsigned)(suffix - suffixes + 1);
-        length--;
-    }
-    if (!bench_number_u64(text, length, &value) || value > UINT64_MAX >> shift) return false;
-    *bytes_p = value << shift;
-    return true;
-}
 
 double bench_bus_factor(tpcomm_coll_t coll, int32_t ranks) {
     double n = ranks;

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** The tuning file: rows that the library reads, and a manifest that says where they come from. */
+#include <math.h>
+
+#include "tune.h"
+
+#define TUNING_SCHEMA "tpcomm-tuning/1"
+
+static void add_point(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_tune_result_t *result,
+                      const bench_tune_point_t *point) {
+    tpc_json_node_t *node = tpc_json_add_object(w, list, NULL);
+    tpc_json_add_u64(w, node, "bytes", point->bytes);
+    tpc_json_add_u64(w, node, "samples", point->samples);
+    tpc_json_node_t *us = tpc_json_add_object(w, node, "p50_us"), *cv = tpc_json_add_object(w, node, "cv_percent");
+    for (size_t p = 0; p < result->path_count; p++) {
+        if (isnan(point->us[p])) continue;
+        tpc_json_add_double(w, us, tpcomm_path_name(result->paths[p]), point->us[p]);
+        tpc_json_add_double(w, cv, tpcomm_path_name(result->paths[p]), point->cv_percent[p]);
+    }
+}
+
+static void add_curve(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_tune_result_t *result,
+                      const bench_tune_curve_t *curve) {
+    tpc_json_node_t *node = tpc_json_add_object(w, list, NULL);
+    tpc_json_add_i64(w, node, "ranks", curve->ranks);
+    tpc_json_add_string(w, node, "topology", curve->topology);
+    tpc_json_add_string(w, node, "dtype", tpcomm_dtype_name(curve->dtype));
+    tpc_json_add_string(w, node, "mode", curve->graph ? "graph" : "eager");
+    tpc_json_node_t *points = tpc_json_add_array(w, node, "points");
+    for (size_t i = 0; i < curve->point_count; i++) add_point(w, points, result, &curve->points[i]);
+    tpc_json_node_t *switches = tpc_json_add_array(w, node, "switches");
+    for (size_t r = 1; r < curve->range_count; r++) {
+        const bench_tune_range_t *range = &curve->ranges[r];
+        tpc_json_node_t *member = tpc_json_add_object(w, switches, NULL);
+        tpc_json_add_string(w, member, "from", tpcomm_path_name(result->paths[curve->ranges[r - 1].path]));
+        tpc_json_add_string(w, member, "to", tpcomm_path_name(result->paths[range->path]));
+        tpc_json_add_u64(w, member, "bytes", range->bytes_min);
+        tpc_json_add_double(w, member, "gain_percent", range->gain_percent);
+    }
+}
+
+static void add_rows(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_tune_result_t *result,
+                     const bench_tune_curve_t *curve) {
+    for (size_t r = 0; r < curve->range_count; r++) {
+        const bench_tune_range_t *range = &curve->ranges[r];
+        tpc_json_node_t *row = tpc_json_add_object(w, list, NULL);
+        tpc_json_add_string(w, row, "coll", tpcomm_coll_name(TPCOMM_ALL_REDUCE));
+        tpc_json_add_string(w, row, "topology", curve->topology);
+        tpc_json_add_i64(w, row, "ranks", curve->ranks);
+        tpc_json_add_string(w, row, "dtype", tpcomm_dtype_name(curve->dtype));
+        if (result->by_mode) tpc_json_add_bool(w, row, "capturing", curve->graph);
+        tpc_json_add_u64(w, row, "bytes_min", range->bytes_min);
+        if (range->bytes_max != UINT64_MAX) tpc_json_add_u64(w, row, "bytes_max", range->bytes_max);
+        tpc_json_add_string(w, row, "path", tpcomm_path_name(result->paths[range->path]));
+        tpc_json_add_string(w, row, "source", "measured");
+        tpc_json_add_double(w, row, "base_us", range->base_us);
+        tpc_json_add_double(w, row, "per_mib_us", range->per_mib_us);
+    }
+}
+
+tpcomm_status_t bench_tune_write(const bench_tune_result_t *result, const char *path) {
+    tpc_json_writer_t *w;
+    char version[32];
+    const bench_manifest_t *manifest = &result->manifest;
+    tpcomm_status_t status = tpc_json_load_library(NULL);
+    if (status == TPCOMM_OK) status = tpc_json_writer_new(TUNING_SCHEMA, &w);
+    if (status != TPCOMM_OK) return status;
+    int32_t number = tpcomm_version();
+    snprintf(version, sizeof version, "%d.%d.%d", number / 10000, number / 100 % 100, number % 100);
+    tpc_json_node_t *root = tpc_json_writer_root(w);
+    tpc_json_add_string(w, root, "device", manifest->ranks[0].has_gpu ? manifest->ranks[0].gpu.name : "cpu");
+    tpc_json_add_string(w, root, "library_version", version);
+    tpc_json_add_i64(w, root, "world_size", manifest->info.size);
+    tpc_json_node_t *node = tpc_json_add_object(w, root, "manifest");
+    bench_manifest_add(w, node, manifest, NULL, NULL);
+    tpc_json_add_double(w, node, "noise_percent", BENCH_TUNE_NOISE_PERCENT);
+    tpc_json_node_t *curves = tpc_json_add_array(w, node, "curves");
+    for (size_t c = 0; c < result->curve_count; c++) add_curve(w, curves, result, &result->curves[c]);
+    tpc_json_node_t *rows = tpc_json_add_array(w, root, "rows");
+    for (size_t c = 0; c < result->curve_count; c++) add_rows(w, rows, result, &result->curves[c]);
+    status = tpc_json_write_file(w, path);
+    tpc_json_writer_free(w);
+    return status;
+}
