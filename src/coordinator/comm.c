@@ -148,7 +148,9 @@ static tpcomm_status_t share_table(tpcomm_t *comm, const tpc_team_t *team, tpc_t
     tpc_table_builtin(table);
     if (comm->world->settings->tuning_file[0] == '\0') return TPCOMM_OK;
     tpcomm_status_t status = TPCOMM_OK;
-    if (team->me == 0) status = tpc_table_read(comm->world->settings->tuning_file, device, table);
+    if (team->me == 0)
+        status = tpc_table_read(comm->world->settings->tuning_file, device, tpc_bootstrap_size(comm->world->bootstrap),
+                                table);
     if (team->n == 1) return status;
     void *data = table;
     size_t bytes = team->me == 0 ? offsetof(tpc_table_t, rows) + table->count * sizeof *table->rows : 0;

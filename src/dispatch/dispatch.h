@@ -40,10 +40,11 @@ void tpc_table_builtin(tpc_table_t *table_p);
 
 /**
  * Put a tuning file's rows in front. schema tpcomm-tuning/1 (docs/tuning.md, docs/schema/tuning.json). Fails: IO, PARSE
- * (file, place, both values); CONFIG (a table of another device or library version).
- * @param device  name of the group's device, "cpu"
+ * (file, place, both values); CONFIG (a table of another device, world size or library version).
+ * @param device  name of the group's device: "cpu", or the GPU's model
+ * @param world_size  ranks of the world that the group belongs to
  */
-tpcomm_status_t tpc_table_read(const char *path, const char *device, tpc_table_t *table);
+tpcomm_status_t tpc_table_read(const char *path, const char *device, int32_t world_size, tpc_table_t *table);
 
 /** Hash of the rows, to compare between ranks. */
 uint64_t tpc_table_hash(const tpc_table_t *table);

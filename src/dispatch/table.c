@@ -225,15 +225,22 @@ static tpcomm_status_t read_rows(tpc_json_value_t rows, tpc_table_t *table) {
     return TPCOMM_OK;
 }
 
-static tpcomm_status_t check_provenance(tpc_json_value_t root, const char *path, const char *device) {
-    static const char *const keys[] = {"schema", "device", "library_version", "manifest", "rows", NULL};
+static tpcomm_status_t check_provenance(tpc_json_value_t root, const char *path, const char *device,
+                                        int32_t world_size) {
+    static const char *const keys[] = {"schema", "device", "library_version", "world_size", "manifest", "rows", NULL};
     const char *text = NULL;
+    uint64_t ranks = (uint64_t)world_size;
     tpcomm_status_t status = tpc_json_check_keys(root, keys);
     if (status == TPCOMM_OK) status = tpc_json_string(root, "device", &text);
     if (status != TPCOMM_OK) return status;
     if (strcmp(text, device) != 0)
         return tpc_error(TPCOMM_ERR_CONFIG, "%s: measured on device '%s', but this group runs on '%s'", path, text,
                          device);
+    if (present(root, "world_size")) status = tpc_json_u64(root, "world_size", 1, TPCOMM_MAX_RANKS, &ranks);
+    if (status != TPCOMM_OK) return status;
+    if (ranks != (uint64_t)world_size)
+        return tpc_error(TPCOMM_ERR_CONFIG, "%s: measured in a world of %llu ranks, but this one has %d", path,
+                         (unsigned long long)ranks, world_size);
     if (!present(root, "library_version")) return TPCOMM_OK;
     status = tpc_json_string(root, "library_version", &text);
     if (status != TPCOMM_OK) return status;
@@ -244,13 +251,13 @@ static tpcomm_status_t check_provenance(tpc_json_value_t root, const char *path,
     return tpc_error(TPCOMM_ERR_CONFIG, "%s: measured with library version '%s', but this is %s", path, text, mine);
 }
 
-tpcomm_status_t tpc_table_read(const char *path, const char *device, tpc_table_t *table) {
+tpcomm_status_t tpc_table_read(const char *path, const char *device, int32_t world_size, tpc_table_t *table) {
     tpc_json_t *doc = NULL;
     tpcomm_status_t status = tpc_json_read_file(path, &doc);
     if (status != TPCOMM_OK) return status;
     tpc_json_value_t rows;
     status = tpc_json_check_schema(doc, "tpcomm-tuning/1");
-    if (status == TPCOMM_OK) status = check_provenance(tpc_json_root(doc), path, device);
+    if (status == TPCOMM_OK) status = check_provenance(tpc_json_root(doc), path, device, world_size);
     if (status == TPCOMM_OK) status = tpc_json_array(tpc_json_root(doc), "rows", &rows);
     if (status == TPCOMM_OK) {
         memset(table, 0, sizeof *table); /* no stale padding: the rows are hashed */

@@ -103,6 +103,7 @@ def main():
         prefix = os.path.join(folder, "second place")
         os.rename(os.path.join(folder, "first place"), prefix)
         check_files(prefix, args.build, args.source)
+        print(f"installed: {run(os.path.join(prefix, 'bin', 'tpcomm-bench'), '--version').strip()}")
         by_cmake(args, prefix, folder)
         by_pkg_config(args, prefix, folder)
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Check tuning files: a good one is read to the letter; every other is refused with the file, the place and the value,
- * and never half used (J3, F12): another schema, device, library version; unknown, missing, duplicate and mistyped
- * keys; rows that contradict each other; every prefix of a good file.
+ * and never half used (J3, F12): another schema, device, world size, library version; unknown, missing, duplicate and
+ * mistyped keys; rows that contradict each other; every prefix of a good file.
  */
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ static void write_file(const char *text, size_t bytes) {
 static tpcomm_status_t read_text(const char *text) {
     write_file(text, strlen(text));
     tpc_table_builtin(&table);
-    return tpc_table_read(path, "cpu", &table);
+    return tpc_table_read(path, "cpu", 2, &table);
 }
 
 #define HEAD "{\"schema\": \"tpcomm-tuning/1\", \"device\": \"cpu\", "
@@ -106,6 +106,10 @@ static void refuses(void) {
     refuse(ONE_ROW(ROW ", \"dtype\": \"bfloat16\""), TPCOMM_ERR_PARSE, "rows[0].dtype", "bfloat16");
     refuse(ONE_ROW(ROW ", \"base_us\": -2"), TPCOMM_ERR_PARSE, "rows[0].base_us", "-2");
     refuse(HEAD "\"rows\": [7]}", TPCOMM_ERR_PARSE, "rows[0]", "");
+    refuse(HEAD "\"world_size\": 4, \"rows\": []}", TPCOMM_ERR_CONFIG, "a world of 4 ranks", "this one has 2");
+    refuse(HEAD "\"world_size\": 0, \"rows\": []}", TPCOMM_ERR_PARSE, "world_size", "0");
+    refuse(HEAD "\"world_size\": \"2\", \"rows\": []}", TPCOMM_ERR_PARSE, "world_size", "2");
+    CHECK_OK(read_text(HEAD "\"world_size\": 2, \"rows\": []}"));
     refuse(HEAD "\"rows\": [{" ROW ", \"bytes_max\": 100}, {" ROW ", \"bytes_min\": 100}]}", TPCOMM_ERR_PARSE,
            "rows[1]", "row 0");
     refuse(HEAD "\"rows\": [{" ROW "}, {" ROW ", \"dtype\": \"f32\"}]}", TPCOMM_ERR_PARSE, "rows[1]", "row 0");
@@ -128,12 +132,12 @@ static void every_prefix(void) {
     for (size_t bytes = 0; bytes + 1 < sizeof good; bytes++) {
         write_file(good, bytes);
         tpc_table_builtin(&table);
-        CHECK_STATUS(tpc_table_read(path, "cpu", &table), TPCOMM_ERR_PARSE);
+        CHECK_STATUS(tpc_table_read(path, "cpu", 2, &table), TPCOMM_ERR_PARSE);
         CHECK_ERROR_HAS(path);
     }
     CHECK_EQ(unlink(path), 0);
-    CHECK_STATUS(tpc_table_read(path, "cpu", &table), TPCOMM_ERR_IO);
-    CHECK_STATUS(tpc_table_read("/tmp", "cpu", &table), TPCOMM_ERR_IO);
+    CHECK_STATUS(tpc_table_read(path, "cpu", 2, &table), TPCOMM_ERR_IO);
+    CHECK_STATUS(tpc_table_read("/tmp", "cpu", 2, &table), TPCOMM_ERR_IO);
     CHECK_ERROR_HAS("/tmp");
 }
 
