@@ -4,6 +4,7 @@
  * that carries nothing, a proof that hangs, a step that fails (all ranks get the same status and every reason);
  * descriptors and device memory come back; no peer's mapping is pulled away when the others go first.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -78,6 +79,44 @@ static void each_way(bool processes_alone) {
         if (strcmp(shared_by, rows[i].want) != 0) FAIL("shared by '%s', want %s", shared_by, rows[i].want);
     }
     CHECK_EQ(unsetenv("TPCOMM_PEER_MEM"), 0);
+}
+
+/* ------------------------------------------------------------------ two ranks in one process, the third in another */
+
+static struct {
+    _Atomic int ready;
+    tpcomm_unique_id_t id;
+} * meeting;
+
+static void *one_of_three(void *arg) {
+    gpu_rank_t *rank = arg;
+    tpcomm_config_t config = gpu_config();
+    config.device = 1;
+    CUDA_OK(cudaSetDevice(0));
+    CUDA_OK(cudaStreamCreateWithFlags(&rank->stream, cudaStreamNonBlocking));
+    CUDA_OK(cudaMalloc((void **)&rank->in, ROOM));
+    CUDA_OK(cudaMalloc((void **)&rank->out, ROOM));
+    while (atomic_load(&meeting->ready) == 0) usleep(1000);
+    CHECK_OK(tpcomm_init_rank(&meeting->id, rank->rank, 3, &config, &rank->comm));
+    gpu_all_reduce(rank, rank->in, rank->out, TPCOMM_BF16, 1, 4096, "threads and a process");
+    gpu_all_reduce(rank, rank->in, rank->out, TPCOMM_F32, 2, 300001, "threads and a process");
+    gpu_together(rank);
+    CHECK_OK(tpcomm_finalize(rank->comm));
+    CHECK_OK(tpcomm_destroy(rank->comm));
+    return NULL;
+}
+
+static void two_and_one(int32_t r, int32_t size, void *arg) {
+    gpu_rank_t ranks[2] = {{.rank = r == 0 ? 0 : 2, .size = 3, .room = ROOM}, {.rank = 1, .size = 3, .room = ROOM}};
+    pthread_t threads[2];
+    (void)size, (void)arg;
+    int count = r == 0 ? 2 : 1;
+    if (r == 0) {
+        CHECK_OK(tpcomm_unique_id_create(&meeting->id));
+        atomic_store(&meeting->ready, 1);
+    }
+    for (int t = 0; t < count; t++) CHECK_EQ(pthread_create(&threads[t], NULL, one_of_three, &ranks[t]), 0);
+    for (int t = 0; t < count; t++) CHECK_EQ(pthread_join(threads[t], NULL), 0);
 }
 
 /* ------------------------------------------------------------------ failures */
@@ -175,12 +214,22 @@ int main(int argc, char **argv) {
     CHECK(shared_by != MAP_FAILED);
     each_way(argc > 1 && strcmp(argv[1], "processes") == 0);
     if (argc > 1) return 0;
+    static const char *const ways[] = {"cumem", "cudaipc"};
+    meeting = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(meeting != MAP_FAILED);
+    for (int i = 0; i < 2; i++) {
+        printf("two threads and a process, by %s\n", ways[i]);
+        fflush(stdout);
+        CHECK_EQ(setenv("TPCOMM_PEER_MEM", ways[i], 1), 0);
+        atomic_store(&meeting->ready, 0);
+        ranks_fork(2, two_and_one, NULL);
+    }
+    CHECK_EQ(unsetenv("TPCOMM_PEER_MEM"), 0);
     char job[32];
     snprintf(job, sizeof job, "gpu-memory-%d", (int)getpid());
     printf("each step fails\n");
     fflush(stdout);
     ranks_fork(2, fail_each_step, job);
-    static const char *const ways[] = {"cumem", "cudaipc"};
     for (int i = 0; i < 2; i++) {
         printf("one goes first, by %s\n", ways[i]);
         fflush(stdout);

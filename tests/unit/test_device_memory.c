@@ -2,7 +2,8 @@
 /*
  * Check how a group chooses a way of sharing device memory, with ways that work on host memory: the best that works for
  * all; the next for all where one rank fails, at every step; a pair whose bytes do not arrive; a proof that hangs; no
- * descriptor or mapping left behind. Ranks as processes (by descriptor) and as threads (by address).
+ * descriptor or mapping left behind. Ranks as processes (by descriptor), as threads (by address), and both in one
+ * group.
  */
 #include "base/log.h"
 #include "peer_mem/device_memory.h"
@@ -183,6 +184,40 @@ static void *as_thread(void *arg) {
     return NULL;
 }
 
+/* A process with two ranks, and one with the third: by address between the first two, by descriptor to the third. */
+static void *as_part(void *arg) {
+    static _Thread_local tpc_env_t env;
+    static _Thread_local tpc_rank_env_t rank_env;
+    thread_t *thread = arg;
+    tpc_bootstrap_t *bootstrap;
+    tpc_deadline_t deadline = tpc_deadline_in(20000, NULL, NULL);
+    CHECK_OK(tpc_env_read(&env));
+    CHECK_OK(tpc_rank_env_read(&env, &rank_env));
+    rank_env.rank = thread->rank;
+    CHECK_OK(tpc_bootstrap_meet_env(&rank_env, &deadline, &bootstrap));
+    CHECK_EQ(tpc_bootstrap_member(bootstrap, 1)->same_process, thread->rank < 2);
+    one_group(bootstrap, row.processes);
+    one_group(bootstrap, row.processes);
+    tpc_bootstrap_free(bootstrap);
+    return NULL;
+}
+
+static void as_both(int32_t index, outcome_t *outcome) {
+    thread_t threads[2];
+    (void)outcome;
+    job_set("TPCOMM_RANK", "0");
+    job_set("TPCOMM_SIZE", "%d", SIZE);
+    CHECK_OK(tpcomm_log_set(count_line, NULL, TPCOMM_LOG_WARN));
+    int first = index == 0 ? 0 : 2, last = index == 0 ? 1 : 2, fds = job_count_fds();
+    for (int r = first; r <= last; r++) {
+        threads[r - first] = (thread_t){.rank = r};
+        CHECK_EQ(pthread_create(&threads[r - first].thread, NULL, as_part, &threads[r - first]), 0);
+    }
+    for (int r = first; r <= last; r++) CHECK_EQ(pthread_join(threads[r - first].thread, NULL), 0);
+    CHECK_EQ(job_count_fds(), fds);
+    CHECK_EQ(count_maps(), 0);
+}
+
 static void as_threads(int32_t index, outcome_t *outcome) {
     thread_t threads[SIZE];
     tpc_thread_world_t *world;
@@ -201,10 +236,11 @@ static void try_row(void) {
     int changes = row.processes != NULL && strcmp(row.processes, "between") == 0 && strcmp(row.only, "auto") == 0;
     CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", row.hooks, 1), 0);
     tpc_hook_reload();
-    for (int kind = 0; kind < 2; kind++) {
+    for (int kind = 0; kind < 3; kind++) {
         atomic_store(lines, 0);
         if (kind == 0) job_run(SIZE, as_process);
         if (kind == 1) job_run(1, as_threads);
+        if (kind == 2) job_run(2, as_both);
         /* One line a job, not one a rank; two groups were made. (Without a second way none is announced.) */
         if (row.error == NULL && atomic_load(lines) != 2 * changes)
             FAIL("hooks '%s': %d log lines, want %d", row.hooks, atomic_load(lines), 2 * changes);
