@@ -119,7 +119,7 @@ static tpcomm_status_t size_grid(state_t *state, tpc_ar_kind_t kind, int which, 
                                                                   threads_of[which] + TPC_AR_HEADER_THREADS, 0);
         if (tpc_hook_value("no_kernel_image", UINT64_MAX) == (uint64_t)state->group.rank)
             error = cudaErrorNoKernelImageForDevice;
-        if (error != cudaSuccess) return no_image(mine, error);
+        if (error != cudaSuccess) return no_image(mine, (int)error);
         if (blocks * mine->sms < fewest) fewest = blocks * mine->sms;
     }
     if (fewest < parts)

@@ -29,7 +29,7 @@ static void register_fork(void) {
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
-tpcomm_status_t tpc_cuda_error(int error, const char *what) {
+tpcomm_status_t tpc_cuda_error_number(int error, const char *what) {
     if (error == cudaSuccess) return TPCOMM_OK;
     cudaError_t code = (cudaError_t)error;
     forget_error();

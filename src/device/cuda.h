@@ -33,7 +33,9 @@ void tpc_cuda_probe(int32_t ordinal, tpc_cuda_facts_t *facts_p);
 
 /** Record the text of a CUDA error: "what: cudaErrorX (text)". error is a cudaError_t; 0 gives OK. Status DEVICE, or
  * NO_MEMORY. */
-tpcomm_status_t tpc_cuda_error(int error, const char *what);
+tpcomm_status_t tpc_cuda_error_number(int error, const char *what);
+/* Compilers do not agree on the sign of an enum. */
+#define tpc_cuda_error(error, what) tpc_cuda_error_number((int)(error), (what))
 
 /**
  * Make the rank's context the calling thread's current one; leave gives the caller's back. Cheap where they are the
