@@ -2,7 +2,8 @@
 /*
  * Check the choice: limits are bytes and exact (P3), the documented precedence and what happens for a group size
  * without rows (P4), a forced path is refused where it cannot be, explain and choose say the same for every size,
- * ranges cover everything, and no fact that a rank alone knows can enter (F1: the choice has no argument for it).
+ * ranges cover everything, several GPUs get NCCL for large messages and go without it where it was left out, and no
+ * fact that a rank alone knows can enter (F1: the choice has no argument for it).
  */
 #include "check.h"
 #include "coordinator/backends.h"
@@ -261,6 +262,58 @@ static void random_tables(void) {
     }
 }
 
+/* Stand-ins for what a build with CUDA has, on a group of several GPUs. */
+static const char *carries_all(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key) {
+    (void)agreed, (void)key;
+    return path == TPCOMM_PATH_LOCAL ? "only a group of one" : NULL;
+}
+
+static void several_gpus(void) {
+    static const tpcomm_path_t custom_paths[] = {TPCOMM_PATH_ONESHOT, TPCOMM_PATH_TWOSHOT, TPCOMM_PATH_LOCAL, 0};
+    static const tpcomm_path_t nccl_paths[] = {TPCOMM_PATH_NCCL, 0};
+    static const tpc_backend_t custom = {.name = "custom", .paths = custom_paths, .why_not = carries_all};
+    static const tpc_backend_t nccl = {.name = "nccl", .paths = nccl_paths, .why_not = carries_all};
+    static const tpc_backend_t *const backends[] = {&custom, &nccl, NULL};
+    static const char *const all[] = {NULL, NULL}, *const without[] = {NULL, "no NCCL here"};
+    static const tpc_topology_t classes[] = {TPC_TOPOLOGY_NVLINK, TPC_TOPOLOGY_PCIE_P2P, TPC_TOPOLOGY_MIXED};
+    static const tpcomm_coll_t colls[] = {TPCOMM_ALL_REDUCE, TPCOMM_BROADCAST, TPCOMM_ALL_GATHER,
+                                          TPCOMM_REDUCE_SCATTER};
+    tpc_table_builtin(&table);
+    for (size_t t = 0; t < sizeof classes / sizeof *classes; t++)
+        for (int32_t size = 2; size <= 8; size++) {
+            tpc_agreed_t agreed = {.size = size, .device_kind = TPCOMM_DEVICE_CUDA, .topology = classes[t]};
+            tpc_dispatch_t *both = NULL, *one = NULL;
+            CHECK_OK(tpc_dispatch_new(&agreed, &table, backends, all, &both));
+            CHECK_OK(tpc_dispatch_new(&agreed, &table, backends, without, &one));
+            for (int capturing = 0; capturing < 2; capturing++)
+                for (size_t c = 0; c < sizeof colls / sizeof *colls; c++)
+                    for (uint64_t bytes = 1024; bytes <= 1u << 30; bytes *= 4) {
+                        tpc_call_key_t key = key_of(bytes);
+                        tpc_choice_t choice;
+                        tpcomm_decision_t decision;
+                        key.coll = colls[c];
+                        key.op = tpc_coll_reduces(key.coll) ? TPCOMM_SUM : 0;
+                        key.capturing = capturing != 0;
+                        CHECK_OK(tpc_dispatch_choose(both, &key, 0, &choice));
+                        if (bytes <= 65536) CHECK_EQ(choice.path, TPCOMM_PATH_ONESHOT);
+                        if (bytes >= 16u << 20) CHECK_EQ(choice.path, TPCOMM_PATH_NCCL);
+                        CHECK_EQ(choice.backend_index, choice.path == TPCOMM_PATH_NCCL);
+                        CHECK_OK(tpc_dispatch_choose(one, &key, 0, &choice));
+                        CHECK(choice.path == TPCOMM_PATH_ONESHOT || choice.path == TPCOMM_PATH_TWOSHOT);
+                        CHECK_OK(tpc_dispatch_explain(one, &key, 0, &decision));
+                        bool told = false;
+                        for (int32_t i = 0; i < decision.rejected_count; i++)
+                            if (decision.rejected[i].path == TPCOMM_PATH_NCCL)
+                                told = strcmp(decision.rejected[i].why_not, "no NCCL here") == 0;
+                        CHECK(told);
+                        CHECK_STATUS(tpc_dispatch_choose(one, &key, TPCOMM_PATH_NCCL, &choice), TPCOMM_ERR_UNSUPPORTED);
+                        CHECK_ERROR_HAS("no NCCL here");
+                    }
+            tpc_dispatch_free(both);
+            tpc_dispatch_free(one);
+        }
+}
+
 int main(void) {
     limits_are_bytes();
     limits_of_norms();
@@ -268,6 +321,7 @@ int main(void) {
     precedence();
     absent_group_size();
     refusals();
+    several_gpus();
     random_tables();
     return 0;
 }
