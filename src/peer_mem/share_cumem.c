@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/hook.h"
 #include "device/cuda_driver.h"
 #include "peer_mem/share.h"
 
@@ -41,11 +42,15 @@ static tpcomm_status_t map(const tpc_cuda_driver_t *driver, const tpc_share_t *s
     CUdeviceptr address = 0;
     CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = share->facts->ordinal},
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    tpcomm_status_t status = tpc_hook("cumem/map", share->rank);
+    if (status != TPCOMM_OK) return status;
     CUresult result = driver->MemAddressReserve(&address, share->bytes, 0, 0, 0);
     if (result != CUDA_SUCCESS) return tpc_cuda_driver_error(driver, result, "cannot reserve addresses");
     result = driver->MemMap(address, share->bytes, 0, handle, 0);
     if (result != CUDA_SUCCESS) goto free_address;
-    result = driver->MemSetAccess(address, share->bytes, &access, 1);
+    result = tpc_hook("cumem/access", share->rank) == TPCOMM_OK
+                 ? driver->MemSetAccess(address, share->bytes, &access, 1)
+                 : CUDA_ERROR_NOT_PERMITTED;
     if (result != CUDA_SUCCESS) goto unmap;
     *pointer_p = (void *)(uintptr_t)address;
     return TPCOMM_OK;
@@ -93,8 +98,10 @@ static tpcomm_status_t create(tpc_share_t *share, tpc_share_offer_t *offer_p, in
     if (status != TPCOMM_OK) return status;
     share->handle = handle;
     if (share->several_processes) {
-        status = tpc_cuda_driver_error(driver, driver->MemExportToShareableHandle(&fd, handle, type, 0),
-                                       "cannot make a descriptor of device memory");
+        status = tpc_hook("cumem/export", share->rank);
+        if (status == TPCOMM_OK)
+            status = tpc_cuda_driver_error(driver, driver->MemExportToShareableHandle(&fd, handle, type, 0),
+                                           "cannot make a descriptor of device memory");
         if (status != TPCOMM_OK) return status;
         if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
             status = tpc_error_errno(TPCOMM_ERR_IO, errno, "cannot mark the descriptor of device memory");
@@ -121,10 +128,12 @@ static tpcomm_status_t open_peer(const tpc_share_t *share, const tpc_cuda_facts_
     if (status != TPCOMM_OK) return status;
     CUmemGenericAllocationHandle handle = offer->address;
     if (same_process) return map(driver, share, handle, pointer_p);
-    status = tpc_cuda_driver_error(
-        driver,
-        driver->MemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-        "cannot take over a peer's device memory");
+    status = tpc_hook("cumem/import", share->rank);
+    if (status == TPCOMM_OK)
+        status = tpc_cuda_driver_error(driver,
+                                       driver->MemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+                                                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                                       "cannot take over a peer's device memory");
     if (status != TPCOMM_OK) return status;
     status = map(driver, share, handle, pointer_p);
     (void)driver->MemRelease(handle); /* the mapping keeps it */

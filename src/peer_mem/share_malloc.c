@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hook.h"
 #include "device/cuda_driver.h"
 #include "peer_mem/share.h"
 
@@ -20,7 +21,10 @@ static tpcomm_status_t create(tpc_share_t *share, tpc_share_offer_t *offer_p, in
     if (status != TPCOMM_OK) return status;
     share->own = pointer;
     if (share->several_processes) {
-        status = tpc_cuda_error(cudaIpcGetMemHandle(&handle, pointer), "cannot make a handle (cudaIpcGetMemHandle)");
+        status = tpc_hook("cudaipc/get", share->rank);
+        if (status == TPCOMM_OK)
+            status =
+                tpc_cuda_error(cudaIpcGetMemHandle(&handle, pointer), "cannot make a handle (cudaIpcGetMemHandle)");
         if (status != TPCOMM_OK) return status;
         memcpy(offer_p->handle, &handle, sizeof handle);
     }
@@ -50,8 +54,10 @@ static tpcomm_status_t open_peer(const tpc_share_t *share, const tpc_cuda_facts_
         status = enable_access(share, theirs);
     } else {
         memcpy(&handle, offer->handle, sizeof handle);
-        status = tpc_cuda_error(cudaIpcOpenMemHandle(&pointer, handle, cudaIpcMemLazyEnablePeerAccess),
-                                "cannot map a peer's device memory (cudaIpcOpenMemHandle)");
+        status = tpc_hook("cudaipc/open", share->rank);
+        if (status == TPCOMM_OK)
+            status = tpc_cuda_error(cudaIpcOpenMemHandle(&pointer, handle, cudaIpcMemLazyEnablePeerAccess),
+                                    "cannot map a peer's device memory (cudaIpcOpenMemHandle)");
     }
     if (status == TPCOMM_OK) *pointer_p = pointer;
     return status;

@@ -143,6 +143,43 @@ static size_t free_bytes(void) {
     return free_now;
 }
 
+/* One step of cuMem fails on one rank: cudaIpc for both; of cudaIpc, too: nothing is left, and every reason is told. */
+static const struct {
+    const char *hooks, *by; /* NULL: none */
+} detours[] = {{"fail@cumem/export:0", "cudaipc"},
+               {"fail@cumem/map:1", "cudaipc"},
+               {"fail@cumem/access:1", "cudaipc"},
+               {"fail@cumem/import:0", "cudaipc"},
+               {"fail@cumem/import:1;fail@cudaipc/get:1", NULL},
+               {"fail@cumem/export:1;fail@cudaipc/open:0", NULL}};
+
+static void take_detours(int32_t r, int32_t size, void *arg) {
+    tpcomm_config_t config = gpu_config();
+    tpcomm_t *comm = NULL;
+    char job[64];
+    int fds = 0;
+    config.path = TPCOMM_PATH_ONESHOT;
+    CHECK_OK(tpcomm_log_set(keep_line, NULL, TPCOMM_LOG_INFO));
+    for (size_t i = 0; i < sizeof detours / sizeof *detours; i++) {
+        snprintf(job, sizeof job, "%s-detour-%zu", (const char *)arg, i);
+        ranks_set_env(r, size, job);
+        ranks_set_hooks(detours[i].hooks);
+        if (detours[i].by != NULL) {
+            CHECK_OK(tpcomm_init_env(&config, &comm));
+            if (r == 0 && strcmp(shared_by, detours[i].by) != 0)
+                FAIL("hooks %s: shared by '%s', want %s", detours[i].hooks, shared_by, detours[i].by);
+            CHECK_OK(tpcomm_finalize(comm));
+            CHECK_OK(tpcomm_destroy(comm));
+        } else {
+            CHECK_STATUS(tpcomm_init_env(&config, &comm), TPCOMM_ERR_NO_TRANSPORT);
+            CHECK_ERROR_HAS("cumem: rank 1 failed in");
+            CHECK_ERROR_HAS("; cudaipc: rank ");
+        }
+        if (i == 0) fds = resources_now().fds;
+        CHECK_EQ(resources_now().fds, fds);
+    }
+}
+
 /* A forced path, so that no other backend can take the calls and hide the failure. */
 static void fail_each_step(int32_t r, int32_t size, void *arg) {
     tpcomm_config_t config = gpu_config();
@@ -230,6 +267,9 @@ int main(int argc, char **argv) {
     printf("each step fails\n");
     fflush(stdout);
     ranks_fork(2, fail_each_step, job);
+    printf("one way fails\n");
+    fflush(stdout);
+    ranks_fork(2, take_detours, job);
     for (int i = 0; i < 2; i++) {
         printf("one goes first, by %s\n", ways[i]);
         fflush(stdout);
