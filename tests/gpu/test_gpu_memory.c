@@ -48,7 +48,28 @@ static void in_a_graph(gpu_rank_t *rank) {
     gpu_together(rank);
 }
 
+/* What a rank knows of the others' GPUs. */
+static void links_are_known(gpu_rank_t *rank) {
+    tpcomm_info_t info = {.struct_size = sizeof info};
+    tpcomm_rank_info_t mine = {.struct_size = sizeof mine}, peer = {.struct_size = sizeof peer};
+    int32_t other = (rank->rank + 1) % rank->size;
+    CHECK_OK(tpcomm_comm_info(rank->comm, &info));
+    CHECK_OK(tpcomm_rank_info(rank->comm, rank->rank, &mine));
+    CHECK_OK(tpcomm_rank_info(rank->comm, other, &peer));
+    CHECK(strcmp(mine.link, "self") == 0 && mine.device[0] != '\0' && peer.device[0] != '\0');
+    if (strcmp(mine.bus_id, peer.bus_id) == 0) {
+        CHECK(strcmp(peer.link, "same gpu") == 0);
+        CHECK(strcmp(info.topology, "same_gpu") == 0);
+    } else if (rank->rank == 0) {
+        printf("%s (%s) and %s (%s): %s, topology %s\n", mine.device, mine.bus_id, peer.device, peer.bus_id, peer.link,
+               info.topology);
+        fflush(stdout);
+        CHECK(strcmp(info.topology, "same_gpu") != 0);
+    }
+}
+
 static void small_and_large(gpu_rank_t *rank) {
+    links_are_known(rank);
     for (uint64_t seed = 0; seed < 3; seed++) {
         gpu_all_reduce(rank, rank->in, rank->out, TPCOMM_BF16, seed, 4096, "small");
         gpu_all_reduce(rank, rank->in, rank->out, TPCOMM_F32, seed, 700001, "large");
@@ -63,19 +84,24 @@ static void each_way(bool processes_alone) {
         const char *asked;
         int kind;
         int32_t size;
+        bool one_each; /* a GPU each */
         const char *want;
-    } rows[] = {{"cumem", RANKS_PROCESSES, 2, "cumem"},   {"cudaipc", RANKS_PROCESSES, 2, "cudaipc"},
-                {"auto", RANKS_PROCESSES, 3, "cumem"},    {"cumem", RANKS_THREADS, 2, "cumem"},
-                {"cudaipc", RANKS_THREADS, 2, "pointer"}, {"auto", RANKS_THREADS, 4, "cumem"}};
+    } rows[] = {{"cumem", RANKS_PROCESSES, 2, false, "cumem"},   {"cudaipc", RANKS_PROCESSES, 2, false, "cudaipc"},
+                {"auto", RANKS_PROCESSES, 3, false, "cumem"},    {"cumem", RANKS_THREADS, 2, false, "cumem"},
+                {"cudaipc", RANKS_THREADS, 2, false, "pointer"}, {"auto", RANKS_THREADS, 4, false, "cumem"},
+                {"cumem", RANKS_PROCESSES, 2, true, "cumem"},    {"cudaipc", RANKS_PROCESSES, 2, true, "cudaipc"},
+                {"cumem", RANKS_THREADS, 2, true, "cumem"},      {"cudaipc", RANKS_THREADS, 2, true, "pointer"}};
     tpcomm_config_t config = gpu_config();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (processes_alone && rows[i].kind != RANKS_PROCESSES) continue;
-        printf("%d %s by %s\n", rows[i].size, ranks_kind_name(rows[i].kind), rows[i].asked);
+        if (rows[i].one_each && gpu_count() < 2) continue;
+        printf("%d %s by %s%s\n", rows[i].size, ranks_kind_name(rows[i].kind), rows[i].asked,
+               rows[i].one_each ? ", a GPU each" : "");
         fflush(stdout);
         CHECK_EQ(setenv("TPCOMM_PEER_MEM", rows[i].asked, 1), 0);
         CHECK_OK(tpcomm_log_set(keep_line, NULL, TPCOMM_LOG_INFO));
         shared_by[0] = '\0';
-        gpu_run(rows[i].kind, rows[i].size, false, &config, ROOM, small_and_large, NULL);
+        gpu_run(rows[i].kind, rows[i].size, rows[i].one_each, &config, ROOM, small_and_large, NULL);
         if (strcmp(shared_by, rows[i].want) != 0) FAIL("shared by '%s', want %s", shared_by, rows[i].want);
     }
     CHECK_EQ(unsetenv("TPCOMM_PEER_MEM"), 0);
