@@ -7,7 +7,7 @@ usage: gpu_testrun.py BUILD RESULTS [--label gpu] [--seconds 200] [--most 60] [-
 Each test has a ctest of its own and ends at its own limit, --most seconds, or the run's end, whichever comes first: one that hangs takes
 no other's time but its own. Tests that the time does not reach are skipped, with that reason. --also adds a command, run in
 the shell in the build folder, that passes by exit 0 and skips by 77 with a line "SKIP: reason".
-RESULTS/DATE-gpu-check.json is the record; RESULTS/NAME.txt what a test that did not pass has written.
+RESULTS/DATE-gpu-check.json is the record; RESULTS/tests.txt what all tests have written, RESULTS/NAME.txt one that failed.
 exit 0 nothing failed, 1 something did, 2 nothing could be run
 """
 import argparse
@@ -101,6 +101,8 @@ class Record:
     def add(self, name, verdict, text, seconds, output=""):
         print(f"{verdict:8} {seconds:6.1f} s  {name}{': ' + text if text else ''}", flush=True)
         self.durations[name] = round(seconds, 2)
+        with open(os.path.join(self.results, "tests.txt"), "a", encoding="utf-8") as file:
+            file.write(f"=== {name}: {verdict}, {seconds:.1f} s\n{output[-100000:]}\n")
         if verdict == "passed":
             self.passed.append(name)
         elif verdict == "skipped":
@@ -135,9 +137,9 @@ def run_test(record, build, name, seconds):
     status, output = run(["ctest", "-V", "-R", f"^{re.escape(name)}$", "--timeout", str(max(1, int(seconds)))], build, seconds + 5)
     took = time.monotonic() - begun
     if re.search(r"\*\*\*Skipped", output):
-        record.add(name, "skipped", skip_reason(output), took)
+        record.add(name, "skipped", skip_reason(output), took, output)
     elif status == 0 and re.search(r" Passed ", output):
-        record.add(name, "passed", "", took)
+        record.add(name, "passed", "", took, output)
     elif status is None or re.search(r"\*\*\*Timeout", output):
         record.add(name, "failed", f"it did not end within {took:.0f} s", took, output)
     else:
@@ -149,9 +151,9 @@ def run_also(record, build, name, command, seconds):
     status, output = run(command, build, seconds, shell=True)
     took = time.monotonic() - begun
     if status == 77:
-        record.add(name, "skipped", skip_reason(output), took)
+        record.add(name, "skipped", skip_reason(output), took, output)
     elif status == 0:
-        record.add(name, "passed", "", took)
+        record.add(name, "passed", "", took, output)
     elif status is None:
         record.add(name, "failed", f"it did not end within {took:.0f} s", took, output)
     else:

@@ -14,6 +14,7 @@
 #include "device/cuda.h"
 #include "device/cuda_driver.h"
 #include "gpu/gpu_ranks.h"
+#include "topology/nvml.h"
 
 static const tpc_cuda_driver_t *driver;
 
@@ -228,8 +229,23 @@ static void visible_devices(void) {
     }
 }
 
+/* ------------------------------------------------------------------ NVML */
+
+/* Where NVML is, it knows the GPU that CUDA has given us. */
+static void ask_nvml(void *arg) {
+    tpc_cuda_facts_t facts;
+    tpc_gpu_row_t row;
+    (void)arg;
+    tpc_cuda_probe(0, &facts);
+    CHECK(facts.usable == 1);
+    tpc_nvml_look("", &facts, 0, 1, &row);
+    printf("%s %s: %s; %u NVLinks into switches\n", facts.name, facts.bus_id, row.source, row.switched);
+    CHECK(row.by_nvml == 1 || strstr(row.source, "NVML cannot be loaded") != NULL);
+}
+
 int main(void) {
     gpu_need();
+    gpu_process(ask_nvml, NULL);
     tpcomm_config_t config = gpu_config();
     gpu_process(state_stays, NULL);
     printf("state stays\n");
