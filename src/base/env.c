@@ -60,6 +60,8 @@ static tpcomm_status_t refuse(const tpc_env_row_t *row, const char *text) {
         snprintf(allowed, sizeof allowed, "texts of at most %d bytes", TPC_ENV_TEXT_BYTES - 1);
         break;
     }
+    if (row == &tpc_env_table[TPC_ENV_SECRET]) /* whose value no text holds */
+        return tpc_error(TPCOMM_ERR_CONFIG, "%s is not valid: allowed are %s", row->name, allowed);
     return tpc_error(TPCOMM_ERR_CONFIG, "%s='%s' is not valid: allowed are %s", row->name,
                      tpc_text_quote(quoted, text, strlen(text)), allowed);
 }

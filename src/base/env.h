@@ -29,6 +29,8 @@
     X(ROOT,            "ROOT",            TEXT, RANK,   "",       0, 0,           "",      "", "host:port where rank 0 listens; needed across hosts")         \
     X(JOB_ID,          "JOB_ID",          TEXT, RANK,   "",       0, 0,           "",      "", "tells jobs of one user on one host apart")                    \
     X(BIND,            "BIND",            TEXT, RANK,   "",       0, 0,           "",      "", "address rank 0 listens on; default: all")                     \
+    X(SECRET,          "SECRET",          TEXT, RANK,   "",       0, 0,           "",      "", "the job's secret, 16 bytes or more: only who knows it can join")  \
+    X(SECRET_FILE,     "SECRET_FILE",     TEXT, RANK,   "",       0, 0,           "",      "", "a file that holds the job's secret")                          \
     X(HOST_ID,         "HOST_ID",         TEXT, RANK,   "",       0, 0,           "",      "", "host identity; default: boot id and network namespace")       \
     X(DEVICE,          "DEVICE",          WORD, SHARED, "auto",   0, 0,           "",      "auto|cuda|cpu", "kind of device")                                \
     X(SHARE_DEVICE,    "SHARE_DEVICE",    BOOL, SHARED, "0",      0, 1,           "",      "", "several ranks may use one GPU")                              \
@@ -43,6 +45,7 @@
     X(NCCL_PATH,       "NCCL_PATH",       TEXT, LOCAL,  "",       0, 0,           "",      "", "the NCCL library to load")                                    \
     X(NVML_PATH,       "NVML_PATH",       TEXT, LOCAL,  "",       0, 0,           "",      "", "the NVIDIA management library to load")                       \
     X(CJSON_PATH,      "CJSON_PATH",      TEXT, LOCAL,  "",       0, 0,           "",      "", "the cJSON library to load")                                   \
+    X(CRYPTO_PATH,     "CRYPTO_PATH",     TEXT, LOCAL,  "",       0, 0,           "",      "", "the libcrypto to load, for a job's secret")                   \
     X(LIBRARY,         "LIBRARY",         TEXT, LOCAL,  "",       0, 0,           "",      "", "the libtpcomm that the Python module loads")                  \
     X(LOG,             "LOG",             WORD, LOCAL,  "warn",   0, 0,           "",      "none|error|warn|info|debug", "log level")                         \
     X(LOG_SUBSYS,      "LOG_SUBSYS",      TEXT, LOCAL,  "",       0, 0,           "",      "", "only these subsystems, comma-separated")                      \

@@ -57,6 +57,7 @@ void tpc_bootstrap_free(tpc_bootstrap_t *bootstrap) {
     for (int32_t rank = 0; rank < bootstrap->self.size; rank++)
         if (bootstrap->member[rank].pidfd >= 0) close(bootstrap->member[rank].pidfd);
     if (bootstrap->door_fd >= 0) close(bootstrap->door_fd);
+    tpc_secret_wipe(&bootstrap->self.secret);
     free(bootstrap);
 }
 

@@ -192,9 +192,23 @@ int tpc_guest_answer(tpc_guest_t *guest, const tpc_self_t *self, tpc_verdict_t v
     tpc_greeting_fill(self, TPC_HELLO_ANSWER, nonce, &answer);
     answer.verdict = (int32_t)verdict;
     answer.status = status;
+    if (guest->secret != NULL) tpc_proof_seal(guest->secret, &guest->greeting, &guest->challenge, text, &answer);
     int err = tpc_greeting_send(guest->fd, &answer, text, -1);
     if (verdict != TPC_VERDICT_ACCEPT || err != 0) tpc_guest_end(guest);
     return err;
+}
+
+void tpc_guest_refuse_text(const tpc_guest_t *guest, char text_p[TPC_ERROR_BYTES]) {
+    static const char *const whys[] = {
+        [TPC_PROOF_RIGHT] = "it knows the job's secret",
+        [TPC_PROOF_WRONG] = "its secret is not rank 0's",
+        [TPC_PROOF_MISSING] = "it was given no secret, and rank 0 was",
+        [TPC_PROOF_UNWANTED] = "it was given a secret, and rank 0 was not",
+    };
+    snprintf(text_p, TPC_ERROR_BYTES,
+             "rank %d (pid %d) cannot prove that it belongs to this job: %s; give all ranks the same TPCOMM_SECRET or "
+             "TPCOMM_SECRET_FILE, or none",
+             guest->greeting.hello.rank, guest->greeting.pid, whys[guest->proof]);
 }
 
 /** Whether the process that is rank of a met job has ended. Its link is looked at, not read: that is for others. */
@@ -213,6 +227,15 @@ static tpc_verdict_t judge(const tpc_door_t *door, const tpc_guest_t *guest, tpc
     char theirs[32], mine[32];
     /* Between two meetings of a thread that is about to begin the next one. */
     if (!newest) return TPC_VERDICT_RETRY;
+    if (guest->proof != TPC_PROOF_RIGHT && hello->job != door->job) {
+        snprintf(text, TPC_ERROR_BYTES, "another job listens there");
+        return TPC_VERDICT_OTHER_JOB;
+    }
+    if (guest->proof != TPC_PROOF_RIGHT && !(guest->other_version && guest->local)) {
+        *status_p = TPCOMM_ERR_AUTH;
+        tpc_guest_refuse_text(guest, text);
+        return TPC_VERDICT_REFUSE;
+    }
     if (hello->job != door->job) {
         snprintf(text, TPC_ERROR_BYTES, "a job of pid %d (%s) listens there", newest->said_pid[0], newest->text);
         return TPC_VERDICT_OTHER_JOB;

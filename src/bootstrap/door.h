@@ -48,6 +48,9 @@ void tpc_door_forget(void);
 /** Between meetings: answer and send away whoever is there. Any thread. */
 void tpc_door_serve(tpc_door_t *door);
 
+/** Why a guest whose proof is not right is refused. */
+void tpc_guest_refuse_text(const tpc_guest_t *guest, char text_p[TPC_ERROR_BYTES]);
+
 /** Answer a guest. ACCEPT: nonce goes along and guest->fd stays open; all others: it is closed. Returns 0 or an errno
  * value. */
 int tpc_guest_answer(tpc_guest_t *guest, const tpc_self_t *self, tpc_verdict_t verdict, uint64_t nonce,

@@ -3,6 +3,7 @@
 #ifndef TPC_BOOTSTRAP_GREETING_H
 #define TPC_BOOTSTRAP_GREETING_H
 
+#include "bootstrap/proof.h"
 #include "bootstrap/wire.h"
 
 /** Who sends greetings: the same in all of one rank's. */
@@ -10,6 +11,7 @@ typedef struct {
     int32_t rank, size;
     uint64_t process; /**< tpc_process_token */
     char host_id[TPC_HOST_ID_BYTES];
+    tpc_secret_t secret;
 } tpc_self_t;
 
 /** This rank. Fails: IO. */

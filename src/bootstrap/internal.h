@@ -106,6 +106,7 @@ typedef enum {
     TPC_ASK_OTHER,    /**< another job; text recorded */
     TPC_ASK_STRANGER, /**< no tpcomm there */
     TPC_ASK_REFUSED,  /**< status and text recorded */
+    TPC_ASK_UNPROVED, /**< whoever answers does not know this rank's secret; AUTH and text recorded */
 } tpc_ask_t;
 
 /** Send a JOIN greeting on a connected socket and read the answer. INTERRUPTED counts as REFUSED. */

@@ -42,48 +42,87 @@ static bool read_rest(int fd, char *bytes, size_t count, const tpc_deadline_t *d
     return have == count;
 }
 
-/** What an answer says. */
-static tpc_ask_t understand(int fd, const tpc_greeting_t *answer, const tpc_deadline_t *deadline,
-                            tpcomm_status_t *status_p) {
+/** One greeting from the other side. */
+static tpc_ask_t read_greeting(int fd, const tpc_self_t *self, const tpc_deadline_t *deadline,
+                               tpc_greeting_reader_t *reader, tpcomm_status_t *status_p) {
+    tpc_read_t state;
+    while ((state = tpc_greeting_read(reader, fd)) == TPC_READ_MORE) {
+        tpcomm_status_t status = tpc_deadline_poll(deadline, fd, POLLIN);
+        if (status == TPCOMM_OK) continue;
+        *status_p = status;
+        return status == TPCOMM_ERR_TIMEOUT ? TPC_ASK_SILENT : TPC_ASK_REFUSED;
+    }
+    char theirs[32], mine[32];
+    if (state == TPC_READ_DONE) return TPC_ASK_JOINED;
+    if (state == TPC_READ_STRANGER) return TPC_ASK_STRANGER;
+    if (state != TPC_READ_VERSION) return TPC_ASK_CLOSED;
+    *status_p =
+        tpc_error(TPCOMM_ERR_CONFIG_MISMATCH, "rank %d runs tpcomm %s, rank 0 runs %s: one job needs one version",
+                  self->rank, tpc_version_text(tpc_library_version(), mine),
+                  tpc_version_text(reader->greeting.hello.library_version, theirs));
+    return self->secret.set ? TPC_ASK_UNPROVED : TPC_ASK_REFUSED;
+}
+
+static tpc_ask_t unproved(const tpc_self_t *self, const char *why, tpcomm_status_t *status_p) {
+    *status_p = tpc_error(TPCOMM_ERR_AUTH,
+                          "rank %d: whoever answers cannot prove that it belongs to this job: %s; give all ranks the "
+                          "same TPCOMM_SECRET or TPCOMM_SECRET_FILE, or none",
+                          self->rank, why);
+    return TPC_ASK_UNPROVED;
+}
+
+/** Between the greeting and its answer: prove to each other that both know the secret. JOINED: go on. */
+static tpc_ask_t prove(int fd, const tpc_self_t *self, const tpc_greeting_t *hello, const tpc_greeting_t *challenge,
+                       const tpc_deadline_t *deadline, tpc_greeting_reader_t *reader, tpcomm_status_t *status_p) {
+    tpc_greeting_t proof;
+    bool right = tpc_proof_challenge_right(&self->secret, hello, challenge);
+    tpc_proof_prove(&self->secret, hello, challenge,
+                    &proof); /* also where it is of no use: the other side learns why */
+    if (tpc_greeting_send(fd, &proof, "", -1) != 0) return TPC_ASK_CLOSED;
+    reader->have = 0;
+    tpc_ask_t came = read_greeting(fd, self, deadline, reader, status_p);
+    if (!right) return unproved(self, "its secret is another", status_p);
+    return came;
+}
+
+/** What an answer says. challenge: NULL where there was none. */
+static tpc_ask_t understand(int fd, const tpc_self_t *self, const tpc_greeting_t *hello,
+                            const tpc_greeting_t *challenge, const tpc_greeting_t *answer,
+                            const tpc_deadline_t *deadline, tpcomm_status_t *status_p) {
     char text[TPC_ERROR_BYTES] = "";
     bool known = answer->hello.kind == TPC_HELLO_ANSWER && answer->verdict >= TPC_VERDICT_ACCEPT &&
                  answer->verdict <= TPC_VERDICT_OTHER_JOB;
     if (!known) return TPC_ASK_STRANGER;
+    if (!read_rest(fd, text, answer->text_bytes, deadline)) return TPC_ASK_CLOSED;
+    if (challenge != NULL && !tpc_proof_sealed(&self->secret, hello, challenge, text, answer))
+        return unproved(self, "its answer is not its own", status_p);
+    if (challenge == NULL && self->secret.set &&
+        (answer->verdict == TPC_VERDICT_ACCEPT || answer->verdict == TPC_VERDICT_REFUSE))
+        return unproved(self, "it was given no secret", status_p);
     if (answer->verdict == TPC_VERDICT_ACCEPT) return TPC_ASK_JOINED;
     if (answer->verdict == TPC_VERDICT_RETRY) return TPC_ASK_RETRY;
-    if (!read_rest(fd, text, answer->text_bytes, deadline)) return TPC_ASK_CLOSED;
     *status_p = tpc_error(answer->status < 0 ? answer->status : TPCOMM_ERR_PEER_FAILED, "%s", text);
     return answer->verdict == TPC_VERDICT_OTHER_JOB ? TPC_ASK_OTHER : TPC_ASK_REFUSED;
 }
 
 tpc_ask_t tpc_ask(int fd, const tpc_self_t *self, uint64_t job, const tpc_deadline_t *deadline,
                   tpc_greeting_t *answer_p, tpcomm_status_t *status_p) {
-    tpc_greeting_t greeting;
-    tpc_greeting_fill(self, TPC_HELLO_JOIN, job, &greeting);
-    if (tpc_greeting_send(fd, &greeting, "", -1) != 0) return TPC_ASK_CLOSED;
+    tpc_greeting_t hello, challenge;
+    tpc_greeting_fill(self, TPC_HELLO_JOIN, job, &hello);
+    *status_p = tpc_proof_begin(&self->secret, &hello);
+    if (*status_p != TPCOMM_OK) return TPC_ASK_REFUSED;
+    if (tpc_greeting_send(fd, &hello, "", -1) != 0) return TPC_ASK_CLOSED;
     tpc_greeting_reader_t reader;
     tpc_greeting_reader_start(&reader);
-    tpc_read_t state;
-    tpc_ask_t came = TPC_ASK_CLOSED;
-    while ((state = tpc_greeting_read(&reader, fd)) == TPC_READ_MORE) {
-        tpcomm_status_t status = tpc_deadline_poll(deadline, fd, POLLIN);
-        if (status == TPCOMM_OK) continue;
-        *status_p = status;
-        came = status == TPCOMM_ERR_TIMEOUT ? TPC_ASK_SILENT : TPC_ASK_REFUSED;
-        break;
+    tpc_ask_t came = read_greeting(fd, self, deadline, &reader, status_p);
+    bool challenged = came == TPC_ASK_JOINED && self->secret.set && reader.greeting.hello.kind == TPC_HELLO_CHALLENGE;
+    if (challenged) {
+        challenge = reader.greeting;
+        came = prove(fd, self, &hello, &challenge, deadline, &reader, status_p);
     }
-    if (state == TPC_READ_DONE) {
+    if (came == TPC_ASK_JOINED) {
         *answer_p = reader.greeting;
-        came = understand(fd, answer_p, deadline, status_p);
-    } else if (state == TPC_READ_STRANGER) {
-        came = TPC_ASK_STRANGER;
-    } else if (state == TPC_READ_VERSION) {
-        char theirs[32], mine[32];
-        *status_p =
-            tpc_error(TPCOMM_ERR_CONFIG_MISMATCH, "rank %d runs tpcomm %s, rank 0 runs %s: one job needs one version",
-                      self->rank, tpc_version_text(tpc_library_version(), mine),
-                      tpc_version_text(reader.greeting.hello.library_version, theirs));
-        came = TPC_ASK_REFUSED;
+        came = understand(fd, self, &hello, challenged ? &challenge : NULL, answer_p, deadline, status_p);
     }
     tpc_greeting_reader_end(&reader);
     return came;
@@ -102,6 +141,7 @@ typedef struct {
     bool other_user[TPC_UNIX_ALTERNATES]; /**< has this name, and with it no business: not asked again */
     bool joined;
     bool silent;    /**< somebody did not answer in this round */
+    bool unproved;  /**< somebody did not know the job's secret */
     char last[256]; /**< what came of it last, for the text of a timeout */
 } search_t;
 
@@ -133,6 +173,12 @@ static tpcomm_status_t try_connected(search_t *search, int fd, bool local, const
     switch (came) {
     case TPC_ASK_REFUSED:
         return status;
+    case TPC_ASK_UNPROVED:
+        /* Where rank 0's place is not exact, this may be anybody's program. */
+        if (search->place->exact || local) return status;
+        search->unproved = true;
+        what = "whoever listens there does not know this job's secret";
+        break;
     case TPC_ASK_OTHER:
         if (search->place->exact || local) return tpc_error_prefix(TPCOMM_ERR_ADDR_IN_USE, "%s", where);
         what = "another job listens there";
@@ -265,8 +311,9 @@ tpcomm_status_t tpc_join(tpc_bootstrap_t *bootstrap, const tpc_place_t *place, c
         search.silent = false;
         status = tpc_deadline_sleep(deadline, backoff_ms);
         if (status == TPCOMM_ERR_TIMEOUT)
-            return tpc_error(status, "rank 0 was not reached at %s for %llu ms (missing ranks: 0); last: %s%s%s",
-                             place->text, (unsigned long long)tpc_deadline_elapsed_ms(deadline), search.last,
+            return tpc_error(search.unproved ? TPCOMM_ERR_AUTH : status,
+                             "rank 0 was not reached at %s for %llu ms (missing ranks: 0); last: %s%s%s", place->text,
+                             (unsigned long long)tpc_deadline_elapsed_ms(deadline), search.last,
                              place->hint[0] != '\0' ? ". " : "", place->hint);
         if (status != TPCOMM_OK) return status;
         if (backoff_ms < BACKOFF_MOST_MS) backoff_ms *= 2;

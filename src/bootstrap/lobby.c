@@ -63,10 +63,31 @@ static void pending_free(tpc_lobby_t *lobby, tpc_pending_t *pending) {
 
 static void pending_read(tpc_lobby_t *lobby, tpc_pending_t *pending) {
     pending->state = tpc_greeting_read(&pending->reader, pending->fd);
-    bool wanted =
-        pending->state == TPC_READ_MORE || pending->state == TPC_READ_DONE || pending->state == TPC_READ_VERSION;
-    if (wanted && pending->state != TPC_READ_MORE) wanted = pending->reader.greeting.hello.kind == lobby->kind;
-    if (!wanted) pending_free(lobby, pending);
+    const tpc_greeting_t *greeting = &pending->reader.greeting;
+    bool whole = pending->state == TPC_READ_DONE, version = pending->state == TPC_READ_VERSION && !pending->asked;
+    uint16_t kind = pending->asked ? TPC_HELLO_PROVE : lobby->kind;
+    if (pending->state == TPC_READ_MORE) return;
+    if ((!whole && !version) || greeting->hello.kind != kind) {
+        pending_free(lobby, pending);
+        return;
+    }
+    if (pending->asked) {
+        bool right = tpc_proof_right(&lobby->secret, &pending->hello, &pending->challenge, greeting);
+        pending->proof = right ? TPC_PROOF_RIGHT : TPC_PROOF_WRONG;
+        return;
+    }
+    bool has_secret = whole && (greeting->flags & TPC_HELLO_HAS_SECRET) != 0;
+    if (!lobby->secret.set || !has_secret) {
+        pending->proof = lobby->secret.set ? TPC_PROOF_MISSING : has_secret ? TPC_PROOF_UNWANTED : TPC_PROOF_RIGHT;
+        return;
+    }
+    pending->hello = *greeting;
+    pending->asked = true;
+    pending->state = TPC_READ_MORE;
+    pending->reader.have = 0; /* a descriptor that came along stays */
+    if (!tpc_proof_challenge(&lobby->secret, &pending->hello, &pending->challenge) ||
+        tpc_greeting_send(pending->fd, &pending->challenge, "", -1) != 0)
+        pending_free(lobby, pending);
 }
 
 /** The slot whose connection has kept silent longest; NULL if there is none. */
@@ -154,10 +175,13 @@ static bool take(tpc_lobby_t *lobby, tpc_guest_t *guest_p) {
         .local = first->local,
         .other_version = first->state == TPC_READ_VERSION,
         .pid = first->local                    ? first->pid
-               : first->state == TPC_READ_DONE ? first->reader.greeting.pid
+               : first->state == TPC_READ_DONE ? (first->asked ? first->hello.pid : first->reader.greeting.pid)
                                                : 0,
         .passed_fd = first->reader.passed_fd,
-        .greeting = first->reader.greeting,
+        .greeting = first->asked ? first->hello : first->reader.greeting,
+        .proof = first->proof,
+        .secret = first->asked ? &lobby->secret : NULL,
+        .challenge = first->challenge,
     };
     first->fd = -1;
     return true;
@@ -182,6 +206,7 @@ void tpc_lobby_forget(tpc_lobby_t *lobby) {
     close_fd(&lobby->unix_fd);
     close_fd(&lobby->tcp_fd);
     close_fd(&lobby->epoll_fd);
+    tpc_secret_wipe(&lobby->secret);
 }
 
 void tpc_lobby_close(tpc_lobby_t *lobby) {

@@ -13,6 +13,14 @@
 
 #define TPC_LOBBY_PENDING 64
 
+/** What somebody has shown of the job's secret. */
+typedef enum {
+    TPC_PROOF_RIGHT,    /**< knows it; or neither side has one */
+    TPC_PROOF_WRONG,    /**< has another one */
+    TPC_PROOF_MISSING,  /**< has none, and this side has */
+    TPC_PROOF_UNWANTED, /**< has one, and this side has none */
+} tpc_proof_t;
+
 typedef struct {
     int fd; /**< -1: free slot */
     bool local;
@@ -20,11 +28,15 @@ typedef struct {
     uint64_t since_ns;
     tpc_read_t state;
     tpc_greeting_reader_t reader;
+    bool asked; /**< for a proof: what came first, and what was sent */
+    tpc_proof_t proof;
+    tpc_greeting_t hello, challenge;
 } tpc_pending_t;
 
 typedef struct {
     uint16_t kind; /**< of greeting that is let through */
-    int epoll_fd;  /**< readable when tpc_lobby_next may have something to do */
+    tpc_secret_t secret;
+    int epoll_fd; /**< readable when tpc_lobby_next may have something to do */
     int unix_fd, tcp_fd;
     tpc_pending_t pending[TPC_LOBBY_PENDING];
 } tpc_lobby_t;
@@ -37,6 +49,9 @@ typedef struct {
     int32_t pid;        /**< in this process's namespace where local, else as it said; 0: unknown */
     int passed_fd;      /**< -1: none */
     tpc_greeting_t greeting;
+    tpc_proof_t proof;
+    const tpc_secret_t *secret; /**< the lobby's, where this guest was asked to prove it; else NULL */
+    tpc_greeting_t challenge;
 } tpc_guest_t;
 
 /** Fails: IO, NO_MEMORY. */

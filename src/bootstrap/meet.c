@@ -45,6 +45,7 @@ static tpcomm_status_t prepare(meeting_t *meeting) {
     record->pid = (int32_t)getpid();
     memcpy(record->host_id, self->host_id, sizeof record->host_id);
     tpcomm_status_t status = tpc_lobby_open(&meeting->lobby, TPC_HELLO_LINK);
+    meeting->lobby.secret = self->secret;
     if (status == TPCOMM_OK) status = tpc_random(&name, sizeof name);
     if (status != TPCOMM_OK) return status;
     snprintf(record->unix_name, sizeof record->unix_name, "tpcomm-link-%016llx", (unsigned long long)name);
@@ -195,6 +196,7 @@ tpcomm_status_t tpc_meet(const tpc_place_t *place, int32_t rank, int32_t size, c
     if (size < 1 || size > TPCOMM_MAX_RANKS)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "size %d: a world has 1 to %d ranks", size, TPCOMM_MAX_RANKS);
     tpcomm_status_t status = tpc_self_fill(rank, size, host_id, &self);
+    if (status == TPCOMM_OK) status = tpc_secret_read(&self.secret);
     if (status != TPCOMM_OK) return status;
     if (rank < 0 || rank >= size) return tell_bad_rank(place, &self, deadline);
 

@@ -30,6 +30,8 @@ typedef struct {
     int refusals;      /**< of a unix socket, in a row */
     size_t next;       /**< address to try */
     tpc_greeting_reader_t reader;
+    bool challenged;
+    tpc_greeting_t hello, challenge; /**< sent, and what was asked for then: with a secret */
     char last[160];
 } call_t;
 
@@ -80,11 +82,14 @@ static void keep(maker_t *maker, int32_t rank, int fd, int pidfd, bool local) {
     if (!local || tpc_unix_peer(fd, &mesh->pid[rank], &uid) != 0) mesh->pid[rank] = 0;
 }
 
-static int greet(maker_t *maker, int fd, uint16_t kind, int32_t rank, bool local) {
-    tpc_greeting_t greeting;
-    tpc_greeting_fill(&maker->bootstrap->self, kind, maker->bootstrap->nonce, &greeting);
-    greeting.to_rank = rank;
-    return tpc_greeting_send(fd, &greeting, "", local && !same_process(maker, rank) ? maker->self_pidfd : -1);
+static void fill(const maker_t *maker, uint16_t kind, int32_t rank, tpc_greeting_t *greeting_p) {
+    tpc_greeting_fill(&maker->bootstrap->self, kind, maker->bootstrap->nonce, greeting_p);
+    greeting_p->to_rank = rank;
+}
+
+static int greet(const maker_t *maker, int fd, const tpc_greeting_t *greeting, bool local) {
+    bool passes = local && !same_process(maker, greeting->to_rank);
+    return tpc_greeting_send(fd, greeting, "", passes ? maker->self_pidfd : -1);
 }
 
 /** Whether a greeting is from this rank of this job to me. */
@@ -124,7 +129,10 @@ static void call_drop(call_t *call, const char *where, const char *why) {
 }
 
 static void call_greet(maker_t *maker, call_t *call, const char *where, bool local) {
-    int err = greet(maker, call->fd, TPC_HELLO_LINK, call->rank, local);
+    fill(maker, TPC_HELLO_LINK, call->rank, &call->hello);
+    call->challenged = false;
+    int err = tpc_proof_begin(&maker->bootstrap->self.secret, &call->hello) != TPCOMM_OK ? EIO : 0;
+    if (err == 0) err = greet(maker, call->fd, &call->hello, local);
     if (err != 0)
         call_drop(call, where, strerror(err));
     else
@@ -165,8 +173,22 @@ static tpcomm_status_t call_start(maker_t *maker, call_t *call) {
 
 static void call_answered(maker_t *maker, call_t *call, const char *where) {
     tpc_read_t state = tpc_greeting_read(&call->reader, call->fd);
+    const tpc_secret_t *secret = &maker->bootstrap->self.secret;
     if (state == TPC_READ_MORE) return;
-    if (state != TPC_READ_DONE || !is_from(maker, &call->reader.greeting, TPC_HELLO_LINK_OK, call->rank)) {
+    if (state == TPC_READ_DONE && secret->set && !call->challenged &&
+        tpc_proof_challenge_right(secret, &call->hello, &call->reader.greeting)) {
+        tpc_greeting_t prove;
+        call->challenged = true;
+        call->challenge = call->reader.greeting;
+        call->reader.have = 0;
+        tpc_proof_prove(secret, &call->hello, &call->challenge, &prove);
+        int err = tpc_greeting_send(call->fd, &prove, "", -1);
+        if (err != 0) call_drop(call, where, strerror(err));
+        return;
+    }
+    bool proved = !secret->set || (call->challenged && tpc_proof_sealed(secret, &call->hello, &call->challenge, "",
+                                                                        &call->reader.greeting));
+    if (state != TPC_READ_DONE || !proved || !is_from(maker, &call->reader.greeting, TPC_HELLO_LINK_OK, call->rank)) {
         call_drop(call, where, state == TPC_READ_CLOSED ? "the connection was closed" : "somebody else listens there");
         return;
     }
@@ -208,9 +230,12 @@ static tpcomm_status_t call_turn(maker_t *maker, call_t *call, short events) {
 static void welcome(maker_t *maker, tpc_guest_t *guest) {
     int32_t rank = guest->greeting.hello.rank;
     const tpc_self_t *self = &maker->bootstrap->self;
-    bool ours = !guest->other_version && rank > self->rank && rank < self->size &&
+    bool ours = guest->proof == TPC_PROOF_RIGHT && !guest->other_version && rank > self->rank && rank < self->size &&
                 is_from(maker, &guest->greeting, TPC_HELLO_LINK, rank) && guest->local == same_host(maker, rank);
-    if (!ours || greet(maker, guest->fd, TPC_HELLO_LINK_OK, rank, guest->local) != 0) {
+    tpc_greeting_t answer;
+    if (ours) fill(maker, TPC_HELLO_LINK_OK, rank, &answer);
+    if (ours && guest->secret != NULL) tpc_proof_seal(guest->secret, &guest->greeting, &guest->challenge, "", &answer);
+    if (!ours || greet(maker, guest->fd, &answer, guest->local) != 0) {
         tpc_guest_end(guest);
         return;
     }

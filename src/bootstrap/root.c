@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "bootstrap/host.h"
 #include "bootstrap/internal.h"
@@ -19,6 +20,8 @@
 #define TAKEN_WAIT_MS 10
 /* How long somebody may hold a rank without a word before another one may have it. */
 #define VOTE_NS (UINT64_C(5) * 1000000000)
+/* How long the right one may take to come after somebody without the secret came for its rank. */
+#define SENT_AWAY_NS (UINT64_C(3) * 1000000000)
 /* A process that ends closes its sockets a little sooner than it can be seen to have ended. */
 #define ENDING_MS 50
 
@@ -64,7 +67,10 @@ static holder_t ask_holder(const char *name, const tpc_place_t *place, const tpc
     close(fd);
     if (came == TPC_ASK_REFUSED) return HELD_BY_JOB;
     if (came == TPC_ASK_CLOSED || came == TPC_ASK_RETRY) return HELD_NO_MORE;
-    if (came == TPC_ASK_OTHER)
+    if (came == TPC_ASK_UNPROVED)
+        *status_p =
+            tpc_error(TPCOMM_ERR_ADDR_IN_USE, "unix socket @%s is taken by pid %d, whose secret is another", name, pid);
+    else if (came == TPC_ASK_OTHER)
         *status_p = tpc_error_prefix(TPCOMM_ERR_ADDR_IN_USE, "unix socket @%s is taken", name);
     else
         *status_p =
@@ -122,11 +128,25 @@ static tpcomm_status_t bind_address(const tpc_place_t *place, tpc_address_t *add
                      gai_strerror(err));
 }
 
-static tpcomm_status_t listen_tcp(const tpc_place_t *place, const tpc_deadline_t *deadline, tpc_lobby_t *lobby) {
+/** Nobody has said that only friends reach this host, and whoever reaches it can ask to join. */
+static void warn_of_strangers(const tpc_place_t *place, const tpc_self_t *self, bool any,
+                              const tpc_address_t *address) {
+    if (self->secret.set || place->exact || place->bind[0] != '\0' || (!any && tpc_address_is_loopback(address)))
+        return;
+    TPC_WARN(
+        "bootstrap",
+        "rank 0 listens for the ranks of other hosts (%s) and there is no secret: whoever reaches it can join. Give "
+        "all ranks a TPCOMM_SECRET_FILE, or name rank 0's address in TPCOMM_ROOT or TPCOMM_BIND",
+        place->text);
+}
+
+static tpcomm_status_t listen_tcp(const tpc_place_t *place, const tpc_self_t *self, const tpc_deadline_t *deadline,
+                                  tpc_lobby_t *lobby) {
     tpc_address_t address = {.port = 0};
     bool any;
     tpcomm_status_t status = bind_address(place, &address, &any);
     if (status != TPCOMM_OK) return status;
+    warn_of_strangers(place, self, any, &address);
     for (uint32_t port = place->first_port; port <= place->last_port; port++) {
         int fd, err = EADDRINUSE;
         for (int turn = 0; err == EADDRINUSE && turn < (place->exact ? TAKEN_TURNS : 1); turn++) {
@@ -167,8 +187,9 @@ tpcomm_status_t tpc_root_open(const tpc_place_t *place, const tpc_self_t *self, 
         tpc_door_leave(door, NULL);
         return status;
     }
+    lobby->secret = self->secret;
     *door_p = door;
-    if (place->first_port != 0 && lobby->tcp_fd < 0) status = listen_tcp(place, deadline, lobby);
+    if (place->first_port != 0 && lobby->tcp_fd < 0) status = listen_tcp(place, self, deadline, lobby);
     return status;
 }
 
@@ -180,6 +201,10 @@ typedef struct {
     uint64_t job;
     bool told[TPCOMM_MAX_RANKS]; /**< refused, and so knows how it ends */
     uint64_t let_in_ns[TPCOMM_MAX_RANKS];
+    int32_t unproved; /**< came over the network without the job's secret, and were sent away */
+    char unproved_text[TPC_ERROR_BYTES];
+    uint64_t sent_away_ns[TPCOMM_MAX_RANKS]; /**< when somebody of this host was who claimed that rank; 0: never */
+    bool misses_secret;                      /**< such a rank is missing still */
     int32_t told_outside; /**< the same of ranks of a world of this size that are outside it: others are missing */
 } meeting_t;
 
@@ -240,11 +265,36 @@ static void let_in(meeting_t *meeting, tpc_guest_t *guest) {
     tpc_link_attach(&bootstrap->links, rank, guest->fd, *pidfd);
 }
 
+/**
+ * Somebody without the job's secret. Anybody may come so, and the right one may be about to: the job goes on. But where
+ * a process of this user came for a rank, and no other has for a while, the ranks are set up wrongly.
+ */
+static void send_away(meeting_t *meeting, tpc_guest_t *guest) {
+    const tpc_bootstrap_t *bootstrap = meeting->bootstrap;
+    const tpc_hello_t *hello = &guest->greeting.hello;
+    char text[TPC_ERROR_BYTES] = "another job listens there";
+    if (hello->job != meeting->job) {
+        (void)tpc_guest_answer(guest, &bootstrap->self, TPC_VERDICT_OTHER_JOB, 0, TPCOMM_OK, text);
+        return;
+    }
+    tpc_guest_refuse_text(guest, text);
+    meeting->unproved++;
+    snprintf(meeting->unproved_text, sizeof meeting->unproved_text, "%s", text);
+    if (guest->local && hello->rank > 0 && hello->rank < bootstrap->self.size)
+        meeting->sent_away_ns[hello->rank] = tpc_clock_ns();
+    (void)tpc_guest_answer(guest, &bootstrap->self, TPC_VERDICT_REFUSE, 0, TPCOMM_ERR_AUTH, text);
+}
+
 /** One who came. Fails where the job has to. */
 static tpcomm_status_t welcome(meeting_t *meeting, tpc_guest_t *guest) {
     const tpc_bootstrap_t *bootstrap = meeting->bootstrap;
     const tpc_hello_t *hello = &guest->greeting.hello;
     char text[TPC_ERROR_BYTES];
+    /* Of another version only the hello is known; on this host it is told, over the network it may be anybody's. */
+    if (guest->proof != TPC_PROOF_RIGHT && !(guest->other_version && guest->local)) {
+        send_away(meeting, guest);
+        return TPCOMM_OK;
+    }
     if (hello->job != meeting->job) {
         snprintf(text, sizeof text, "a job of pid %d (%s) listens there", bootstrap->said_pid[0], bootstrap->text);
         (void)tpc_guest_answer(guest, &bootstrap->self, TPC_VERDICT_OTHER_JOB, 0, TPCOMM_OK, text);
@@ -284,7 +334,10 @@ static int32_t count_present(meeting_t *meeting, bool *over_p) {
         bool died = gone && (voted || tpc_pidfd_ended(meeting->bootstrap->member[rank].pidfd, ENDING_MS));
         if (died || tpc_link_withdrawn(links, rank, meeting->bootstrap->world.channel)) *over_p = true;
         if (gone && !died) tpc_link_detach(links, rank);
-        if (voted || meeting->told[rank]) present++;
+        uint64_t away_ns = meeting->sent_away_ns[rank];
+        bool sent_away = !voted && away_ns != 0 && tpc_clock_ns() - away_ns >= SENT_AWAY_NS;
+        if (sent_away) meeting->misses_secret = true;
+        if (voted || meeting->told[rank] || sent_away) present++;
     }
     return present;
 }
@@ -312,6 +365,10 @@ tpcomm_status_t tpc_root_collect(tpc_bootstrap_t *bootstrap, tpc_door_t *door, t
     meeting_t meeting = {.bootstrap = bootstrap, .lobby = tpc_door_lobby(door), .job = tpc_door_job(door)};
     tpcomm_status_t status = mine_status;
     if (status == TPCOMM_OK) status = collect(&meeting, false, deadline);
+    if (status == TPCOMM_OK && meeting.unproved > 0 && (meeting.misses_secret || tpc_deadline_left_ms(deadline) == 0))
+        status =
+            tpc_error(TPCOMM_ERR_AUTH, "ranks are missing after %llu ms, and %d callers were sent away; the last: %s",
+                      (unsigned long long)tpc_deadline_elapsed_ms(deadline), meeting.unproved, meeting.unproved_text);
     if (status == TPCOMM_OK) return TPCOMM_OK;
     /* Those who have not come yet would look for rank 0 until their deadline. */
     char text[TPC_ERROR_BYTES];

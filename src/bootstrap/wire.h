@@ -22,10 +22,12 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 /** Why somebody connects, or what is answered. */
 enum {
-    TPC_HELLO_JOIN = 1,    /**< a rank asks rank 0 to let it into the job */
-    TPC_HELLO_ANSWER = 2,  /**< rank 0's answer; job holds the nonce if it is ACCEPT */
-    TPC_HELLO_LINK = 3,    /**< a rank of the met job opens its link to a lower rank */
-    TPC_HELLO_LINK_OK = 4, /**< the lower rank's answer */
+    TPC_HELLO_JOIN = 1,      /**< a rank asks rank 0 to let it into the job */
+    TPC_HELLO_ANSWER = 2,    /**< rank 0's answer; job holds the nonce if it is ACCEPT */
+    TPC_HELLO_LINK = 3,      /**< a rank of the met job opens its link to a lower rank */
+    TPC_HELLO_LINK_OK = 4,   /**< the lower rank's answer */
+    TPC_HELLO_CHALLENGE = 5, /**< whoever has a secret to whoever says that he has one (proof.h) */
+    TPC_HELLO_PROVE = 6,     /**< the answer to that */
 };
 
 /** Never changes. */
@@ -36,7 +38,7 @@ typedef struct {
     uint32_t library_version; /**< one job is one library version */
     int32_t rank, size;       /**< as the sender was started, in range or not */
     uint64_t job;             /**< JOIN: hash of the job's text, or an id's nonce. LINK: the nonce that rank 0 drew */
-    uint8_t hmac[32];         /**< zero; room for a keyed hash of the other 32 bytes and the body */
+    uint8_t hmac[32];         /**< zero without a secret; else a nonce or a keyed hash (proof.h) */
 } tpc_hello_t;
 static_assert(sizeof(tpc_hello_t) == 64, "the first 64 bytes never change");
 
@@ -49,6 +51,8 @@ typedef enum {
 
 #define TPC_HOST_ID_BYTES 64
 
+#define TPC_HELLO_HAS_SECRET 1u
+
 typedef struct {
     tpc_hello_t hello;
     uint64_t
@@ -57,7 +61,7 @@ typedef struct {
     int32_t to_rank;         /**< LINK, LINK_OK: whom this is meant for */
     int32_t verdict, status; /**< ANSWER */
     uint32_t text_bytes;     /**< ANSWER: length of the text that follows, less than TPC_ERROR_BYTES */
-    uint32_t reserved;
+    uint32_t flags;          /**< TPC_HELLO_HAS_SECRET */
     char host_id[TPC_HOST_ID_BYTES];
 } tpc_greeting_t;
 static_assert(sizeof(tpc_greeting_t) == 160, "no padding");

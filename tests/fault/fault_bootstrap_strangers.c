@@ -245,5 +245,12 @@ int main(void) {
     job_set("TPCOMM_ROOT", "127.0.0.1:%u", port);
     run();
     printf("tcp\n");
+    /* With a secret, which the strangers lack and the late-comer has. */
+    job_set("TPCOMM_SECRET", "sesame, open, sesame");
+    job_set_unique_id("strangers");
+    port = job_find_ports(5, 1);
+    job_set("TPCOMM_ROOT", "127.0.0.1:%u", port);
+    run();
+    printf("tcp, with a secret\n");
     return 0;
 }
