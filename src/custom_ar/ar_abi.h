@@ -87,7 +87,7 @@ typedef struct {
     uint32_t what;             /**< bit fields of the call: equal on all ranks, or it is a MISMATCH */
     uint32_t hash;             /**< of count, root and the rest: likewise */
     int32_t root;
-    int32_t reserved;
+    int32_t early; /**< not 0: launched so that it may begin before its predecessor on the stream has ended */
 } tpc_ar_params_t;
 
 #endif

@@ -45,6 +45,7 @@ typedef struct {
     tpc_ar_params_t params; /* what does not change from call to call */
     int32_t blocks_max[TPC_AR_KINDS][THREADS_COUNT];
     bool shares_device;
+    bool early; /* launches may be dependent ones (wait.cuh, begin_call and end_call) */
 } state_t;
 
 /* ------------------------------------------------------------------ sizes */
@@ -70,8 +71,8 @@ static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes
  * that fills the grid a thread takes more at a time, and then as many turns as it must, all of the same length. */
 static tpc_ar_shape_t shape_for(const state_t *state, tpc_ar_form_t form, const tpc_ar_params_t *params,
                                 uint64_t packets) {
-    int which = packets <= 4096 ? 0 : packets <= 32768 ? 1 : 2;
-    int32_t vectors = params->size == 2 && packets <= 256 ? 2 : 1;
+    int which = packets <= 256 ? 0 : packets <= 4096 ? 1 : 2;
+    int32_t vectors = 1;
     which = (int)tpc_hook_value("ar_threads", (uint64_t)which);
     vectors = (int32_t)tpc_hook_value("ar_vectors", (uint64_t)vectors);
     uint64_t each, blocks, most;
@@ -133,6 +134,7 @@ static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts)
     for (int32_t r = 0; r < state->group.agreed.size; r++)
         sharing += memcmp(facts[r].uuid, facts[state->group.rank].uuid, sizeof facts[r].uuid) == 0;
     state->shares_device = sharing > 1;
+    state->early = sharing == 1 && facts[state->group.rank].arch >= 90;
     for (int kind = 0; kind < TPC_AR_KINDS; kind++)
         for (int which = 0; which < THREADS_COUNT; which++) {
             tpcomm_status_t status =
@@ -272,6 +274,7 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
     params.dtype = moves ? call->dtype : 0;
     params.op = tpc_coll_reduces(call->coll) ? call->op : 0;
     params.root = call->root;
+    params.early = (int32_t)tpc_hook_value("ar_early", state->early);
     params.in_stride = params.out_stride = left * element;
     params.what = (uint32_t)call->coll | (uint32_t)request->path << 8 | (uint32_t)params.op << 16 |
                   (uint32_t)params.dtype << 20 | (uint32_t)request->capturing << 28;

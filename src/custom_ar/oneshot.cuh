@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_fast(const __g
     unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {
         accompany(p, begun, threadIdx.x - workers);
+        end_call(p);
         return;
     }
     const unsigned char *in = (const unsigned char *)p.in;
@@ -73,6 +74,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_fast(const __g
         at += V * step;
         load_some<V>(in, at, step, end, own);
     }
+    end_call(p);
 }
 
 /** Any op, alignment, length and number of ranks. */
@@ -82,6 +84,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_general(const 
     unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {
         accompany(p, begun, threadIdx.x - workers);
+        end_call(p);
         return;
     }
     const unsigned char *in = (const unsigned char *)p.in;
@@ -100,6 +103,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_general(const 
     for (uint32_t at = first; at < bytes; at += step)
         store_vec((unsigned char *)p.out, at, bytes,
                   reduce_general<T>(p, epoch, slots, at, load_vec(in, at, bytes), w));
+    end_call(p);
 }
 
 #endif

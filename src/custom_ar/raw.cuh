@@ -98,6 +98,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
     unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {
         accompany(p, begun, threadIdx.x - workers);
+        end_call(p);
         return;
     }
     raw_t raw = raw_begin(p, begun.epoch, p.count * element, p.slot_bytes);
@@ -115,6 +116,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
         if (COLL == TPCOMM_BROADCAST) raw_broadcast(p, raw, i, w);
         if (COLL == TPCOMM_ALL_GATHER) raw_gather(p, raw, i, w);
     }
+    end_call(p);
 }
 
 /* ------------------------------------------------------------------ two-shot, reduce_scatter */
@@ -125,6 +127,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
     unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {
         accompany(p, begun, threadIdx.x - workers);
+        end_call(p);
         return;
     }
     uint32_t own_bytes = p.own_bytes;
@@ -155,6 +158,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
             store_raw(out + (uint64_t)r * p.in_stride, i, bytes, x);
         }
     }
+    end_call(p);
 }
 
 #endif

@@ -77,6 +77,22 @@ TPC_DEVICE uint64_t timer_ns() {
     return now;
 }
 
+/**
+ * Dependent launch (sm_90): a kernel may begin while the one before it on the stream still runs. Returns when that one
+ * and all before it have ended, with all their stores performed. No effect on a kernel that was launched otherwise.
+ */
+TPC_DEVICE void await_predecessor() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/** The kernel after this one may begin, once every block has said so or ended. */
+TPC_DEVICE void release_successor() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /** Forget what x is: what is computed of it is computed anew behind this. */
 TPC_DEVICE void compute_anew(uint32_t &x) {
     asm volatile("" : "+r"(x));

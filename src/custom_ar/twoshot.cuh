@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(N == 8 ? TPC_AR_72_REGISTERS : TPC_AR_64_REGIS
     unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {
         accompany(p, begun, threadIdx.x - workers);
+        end_call(p);
         return;
     }
     const unsigned char *in = (const unsigned char *)p.in;
@@ -68,9 +69,9 @@ __global__ void __launch_bounds__(N == 8 ? TPC_AR_72_REGISTERS : TPC_AR_64_REGIS
         }
         store_whole(out + (gathers ? (uint64_t)p.rank * p.in_stride : 0) + at, sum);
     }
-    if (!gathers) return;
+    uint32_t others = gathers ? p.longest_bytes : 0;
 #pragma unroll 1
-    for (uint32_t at = first; at < p.longest_bytes; at += step) {
+    for (uint32_t at = first; at < others; at += step) {
         packet_t got[1][N - 1];
         unsigned there = 0;
 #pragma unroll
@@ -83,6 +84,7 @@ __global__ void __launch_bounds__(N == 8 ? TPC_AR_72_REGISTERS : TPC_AR_64_REGIS
                 store_whole(out + (uint64_t)source_of(p.rank, i) * p.in_stride + at,
                             done ? unpack_sentinel(got[0][i]) : nan_vec(element_t<T>::NAN_WORD));
     }
+    end_call(p);
 }
 
 /** Any op, alignment, length and number of ranks. */
@@ -93,6 +95,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
     unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {
         accompany(p, begun, threadIdx.x - workers);
+        end_call(p);
         return;
     }
     const unsigned char *in = (const unsigned char *)p.in;
@@ -128,9 +131,8 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
         }
         store_vec(own_out, at, p.own_bytes, sum);
     }
-    if (!gathers) return;
 #pragma unroll 1
-    for (int r = 0; r < p.size; r++) {
+    for (int r = 0; r < p.size && gathers; r++) {
         uint32_t bytes = r != p.rank ? part_bytes(p, gathers, r) : 0;
         for (uint32_t at = first; at < bytes; at += step) {
             vec_t v = nan_vec(element_t<T>::NAN_WORD);
@@ -138,6 +140,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
             store_vec(out + (uint64_t)r * p.in_stride, at, bytes, w.dead ? nan_vec(element_t<T>::NAN_WORD) : v);
         }
     }
+    end_call(p);
 }
 
 #endif

@@ -155,12 +155,20 @@ TPC_DEVICE packet_t await_packet(const tpc_ar_params_t &p, const unsigned char *
     return packet;
 }
 
-/** A block's first look at the workspace: the loads are under way when this returns, and nothing waits for them yet. */
+/**
+ * Every thread's first step, on every path: only then the caller's memory and the workspace are this call's. A kernel
+ * that pushed before would overwrite what a peer has not yet taken of the call before the last, and one that ended
+ * without would let its successor run beside its predecessor.
+ *
+ * Then a block's first look at the workspace: the loads are under way when this returns, and nothing waits for them
+ * yet.
+ */
 struct begun_t {
     uint32_t epoch;
     uint64_t fail; /**< not 0: the group is broken */
 };
 TPC_DEVICE begun_t begin_call(const tpc_ar_params_t &p) {
+    if (!TPC_FAULT(late_dependency)) await_predecessor();
     begun_t begun;
     begun.epoch = epochs_of(p)[blockIdx.x];
     begun.fail = word_load(&header_of(own_workspace(p))->fail);
@@ -173,9 +181,20 @@ TPC_DEVICE begun_t begin_call(const tpc_ar_params_t &p) {
  * answer first would cost a trip to memory.
  */
 TPC_DEVICE waiter_t all_have_begun(const begun_t &begun) {
+    if (TPC_FAULT(late_dependency)) await_predecessor();
     if (!TPC_FAULT(epoch_unguarded)) __syncthreads(); /* every thread of the block has read its epoch word */
     waiter_t w = {0, begun.fail != 0};
     return w;
+}
+
+/**
+ * Every thread's last step. Not before the block's last wait: successors that filled the device while this call waits
+ * for a peer could keep that peer's kernel out, where ranks or groups meet on one device.
+ */
+TPC_DEVICE void end_call(const tpc_ar_params_t &p) {
+    if (p.early == 0) return;
+    __syncthreads();
+    release_successor();
 }
 
 /**

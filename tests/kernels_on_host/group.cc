@@ -61,7 +61,7 @@ static std::string where(size_t call, int rank, const call_t &what) {
 /* ------------------------------------------------------------------ workspaces */
 
 group_t::group_t(int size, size_t slot_bytes, uint32_t first_epoch, random_t &random)
-    : size(size), slot_bytes(slot_bytes), first_epoch(first_epoch), random(random) {
+    : size(size), early(random.chance(.4)), slot_bytes(slot_bytes), first_epoch(first_epoch), random(random) {
     for (int r = 0; r < size; r++) {
         size_t bytes = tpc_ar_workspace_bytes(size, slot_bytes);
         unsigned char *memory = hostrun::allocate(r, bytes, "workspace");
@@ -185,6 +185,7 @@ void group_t::launch(int rank, const call_t &call, part_t &part, tpc_ar_shape_t 
     params.dtype = call.dtype;
     params.op = call.op;
     params.root = call.root;
+    params.early = early && random.chance(.7);
     tpc_ar_launch(form_of(call), &params, shape, (tpcomm_stream_t)(intptr_t)(rank + 1));
 }
 

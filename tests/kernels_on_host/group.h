@@ -76,6 +76,7 @@ class group_t {
     void fill(unsigned char *at, size_t bytes, payload_t payload);
     std::string check_part(size_t call, int rank, const std::vector<unsigned char> &want) const;
 
+    const bool early; /**< launches may be dependent ones */
     const size_t slot_bytes;
     const uint32_t first_epoch;
     hostrun::random_t &random;

@@ -14,7 +14,7 @@
  * Every outcome that it shows is one that PTX allows, but not the other way round: loads never take a value from the
  * future, a fence makes stores visible at once, a launch's stores are in memory before the next launch of its rank. It
  * knows no time, no registers, no occupancy, and no compiler or hardware fault. What no kernel uses it does not have:
- * __shared__, warp operations, scopes other than sys, dependent launch.
+ * __shared__, warp operations, scopes other than sys.
  */
 #ifndef TPC_KERNELS_ON_HOST_HOSTRUN_H
 #define TPC_KERNELS_ON_HOST_HOSTRUN_H
@@ -89,6 +89,7 @@ unsigned char *allocate(int rank, size_t bytes, const char *name);
 
 struct launch_t {
     dim3 grid, block;
+    bool early = false; /**< dependent launch: may begin when all blocks of the one before have released it or ended */
     std::function<void()> thread;
 };
 /** Put a launch into the rank's one stream. */
@@ -121,6 +122,9 @@ void strong_load(const void *from, void *value, int bytes);
 uint64_t strong_claim(uint64_t *word, uint64_t value);
 void fence();
 void barrier();
+/** Dependent launch: the launches before this thread's have ended, and their stores are in memory. */
+void await_predecessor();
+void release_successor();
 /** Nothing new was seen since the last pause: sleep until a store changes one of the words loaded since then. */
 void pause();
 uint64_t clock_ns();

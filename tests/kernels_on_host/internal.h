@@ -31,7 +31,7 @@ struct plain_t {
     unsigned char memory[16];
 };
 
-enum fiber_state_t { READY, ASLEEP, AT_BARRIER, ENDED };
+enum fiber_state_t { READY, ASLEEP, AT_BARRIER, AT_PREDECESSOR, ENDED };
 
 /** One thread of a kernel. */
 struct fiber_t {
@@ -44,6 +44,7 @@ struct fiber_t {
     fiber_state_t state;
     int place; /**< in block->ready; -1 */
     bool victim;
+    bool awaited; /**< the launches before its own have ended, and it knows */
     std::vector<seen_t> seen;
     uint64_t sleeps; /**< so far; tells an old wake-up call from a new one */
 
@@ -72,7 +73,9 @@ struct grid_t {
     uint64_t start_ns = 0;
     std::vector<int> order; /**< of its blocks */
     size_t started = 0;
-    int alive = 0; /**< blocks that run, or whose stores wait */
+    int alive = 0;                  /**< blocks that run, or whose stores wait */
+    size_t released = 0;            /**< blocks that have released the next launch, or ended */
+    std::vector<fiber_t *> waiting; /**< for the launch before */
     std::shared_ptr<known_t> known_at_start, known_at_end;
 };
 
@@ -85,6 +88,7 @@ struct block_t {
     size_t alive;
     int place, buffer_place; /**< in rank_t.active and in scenario_t.buffers; -1 */
     uint32_t barriers;
+    bool released;
     std::vector<store_t> buffer; /**< in program order, as far as there is one */
 };
 
@@ -167,6 +171,8 @@ void race_grid_start(grid_t *grid);
 void race_grid_end(grid_t *grid);
 void race_fiber_start(fiber_t *fiber);
 void race_fiber_end(fiber_t *fiber);
+/** It knows now what the launches before its own did. */
+void race_awaited(fiber_t *fiber);
 void race_barrier(block_t *block);
 void race_access(const void *at, int bytes, bool write, bool strong, const void *pc);
 void race_strong_store(const void *to);

@@ -45,6 +45,13 @@ TPC_DEVICE uint32_t setting_load(const uint32_t *setting) {
 TPC_DEVICE uint64_t timer_ns() {
     return hostrun::clock_ns();
 }
+TPC_DEVICE void await_predecessor() {
+    hostrun::await_predecessor();
+}
+TPC_DEVICE void release_successor() {
+    hostrun::release_successor();
+}
+
 TPC_DEVICE void compute_anew(uint32_t &x) {
     (void)x;
 }

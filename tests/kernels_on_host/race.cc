@@ -74,7 +74,7 @@ static bool knows(const fiber_t *fiber, const access_t &access) {
     const block_t *theirs = scenario.blocks[access.block].get(), *mine = fiber->block;
     if (theirs == mine) {
         if (access.thread == (uint32_t)fiber->index || access.barriers < fiber->barriers) return true;
-    } else if (theirs->rank == mine->rank && theirs->grid->number < mine->grid->number) {
+    } else if (theirs->rank == mine->rank && theirs->grid->number < mine->grid->number - !fiber->awaited) {
         return true;
     }
     const known_t &known = *fiber->known;
@@ -112,6 +112,10 @@ void race_fiber_start(fiber_t *fiber) {
     fiber->known_is_own = false;
     fiber->released = fiber->loaded = nullptr;
     fiber->fences = 0;
+}
+
+void race_awaited(fiber_t *fiber) {
+    own_known(fiber).join(*rank_known[fiber->block->rank]);
 }
 
 void race_fiber_end(fiber_t *fiber) {

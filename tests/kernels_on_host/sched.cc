@@ -189,18 +189,30 @@ int launches_ended(int rank) {
     return scenario.rank[rank].ended;
 }
 
-static bool can_start(int rank) {
-    const rank_t &r = scenario.rank[rank];
-    if (r.queue.empty() || r.queue.front()->started == r.queue.front()->order.size()) return false;
-    return r.queue.front()->start_ns <= scenario.clock_ns;
+/** The launch whose blocks may start now: the first one's, or one's that the first has released. */
+static grid_t *startable(int rank) {
+    const std::deque<grid_t *> &queue = scenario.rank[rank].queue;
+    if (queue.empty()) return nullptr;
+    grid_t *grid = queue.front();
+    if (grid->started == grid->order.size()) {
+        if (queue.size() == 1 || !queue[1]->launch.early || grid->released < grid->order.size()) return nullptr;
+        grid = queue[1];
+    }
+    return grid->started < grid->order.size() && grid->start_ns <= scenario.clock_ns ? grid : nullptr;
+}
+
+/** A launch is the first of its rank that has not ended, and one of its blocks has started. */
+static void launch_began(grid_t *grid) {
+    std::string wrong = scenario.launch_starts ? scenario.launch_starts(grid->rank, grid->number) : "";
+    if (!wrong.empty()) note_failure(FAILED, wrong);
 }
 
 static void start_block(int rank) {
-    grid_t *grid = scenario.rank[rank].queue.front();
+    grid_t *grid = startable(rank);
+    bool first = grid == scenario.rank[rank].queue.front();
     if (grid->started == 0) {
         if (scenario.config.race) race_grid_start(grid);
-        std::string wrong = scenario.launch_starts ? scenario.launch_starts(rank, grid->number) : "";
-        if (!wrong.empty()) note_failure(FAILED, wrong);
+        if (first) launch_began(grid);
     }
     block_t *block = new block_t();
     scenario.blocks.emplace_back(block);
@@ -211,6 +223,7 @@ static void start_block(int rank) {
     block->block_index = {(unsigned)grid->order[grid->started++], 0, 0};
     block->alive = grid->launch.block.x;
     block->place = block->buffer_place = -1;
+    block->released = false;
     grid->alive++;
     double victims = scenario.config.victim_chance;
     bool victim_block = scenario.config.victim_blocks && scenario.random.chance(victims);
@@ -222,6 +235,7 @@ static void start_block(int rank) {
         fiber->victim = scenario.config.victim_blocks ? victim_block : scenario.random.chance(victims);
         fiber->seen.clear();
         fiber->barriers = 0;
+        fiber->awaited = first;
         fiber->plain.kind = plain_t::NONE;
         memory_fiber_start(fiber);
         if (scenario.config.race) race_fiber_start(fiber);
@@ -230,19 +244,65 @@ static void start_block(int rank) {
     }
 }
 
+static void note_awaited(fiber_t *fiber) {
+    fiber->awaited = true;
+    memory_fiber_start(fiber);
+    if (scenario.config.race) race_awaited(fiber);
+}
+
+void await_predecessor() {
+    fiber_t *fiber = current;
+    step();
+    grid_t *grid = fiber->block->grid;
+    if (fiber->awaited) return;
+    if (scenario.rank[grid->rank].queue.front() == grid) {
+        note_awaited(fiber);
+        return;
+    }
+    take_off(fiber, AT_PREDECESSOR);
+    grid->waiting.push_back(fiber);
+    fiber_leave();
+}
+
+static void release_block(block_t *block) {
+    if (!block->released) block->grid->released++;
+    block->released = true;
+}
+
+void release_successor() {
+    step();
+    release_block(current->block);
+}
+
 void block_drained(block_t *block) {
     grid_t *grid = block->grid;
     if (--grid->alive > 0 || grid->started < grid->order.size()) return;
+    rank_t &rank = scenario.rank[grid->rank];
+    if (rank.queue.front() != grid) {
+        note_failure(FAILED, describe_thread(block, 0) + " and all others have ended before the launch before theirs");
+        return;
+    }
     if (scenario.config.race) race_grid_end(grid);
-    scenario.rank[grid->rank].queue.pop_front();
-    scenario.rank[grid->rank].ended++;
+    rank.queue.pop_front();
+    rank.ended++;
+    if (rank.queue.empty() || rank.queue.front()->started == 0) return;
+    grid = rank.queue.front();
+    launch_began(grid);
+    for (fiber_t *fiber : grid->waiting) {
+        note_awaited(fiber);
+        make_ready(fiber);
+    }
+    grid->waiting.clear();
 }
 
 void fiber_ended(fiber_t *fiber) {
     block_t *block = fiber->block;
     if (scenario.config.race) race_fiber_end(fiber);
     take_off(fiber, ENDED);
+    if (!fiber->awaited)
+        note_failure(FAILED, describe_thread(block, fiber->index) + " ends, and has not awaited the launch before");
     block->alive--;
+    if (block->alive == 0) release_block(block);
     if (!block->at_barrier.empty())
         note_failure(FAILED,
                      describe_thread(block, fiber->index) + " ends while others of its block wait at __syncthreads");
@@ -363,7 +423,8 @@ result_t run() {
         while (!scenario.events.empty() && scenario.events.back().step <= scenario.result.steps) fire_event();
         if (scenario.unstarted > 0 && (scenario.ready == 0 || scenario.random.chance(scenario.config.start_chance))) {
             bool others = scenario.ready > 0;
-            int rank = choose_rank([=](int r) { return can_start(r) && !(others && r == scenario.config.slow_rank); });
+            int rank = choose_rank(
+                [=](int r) { return startable(r) != nullptr && !(others && r == scenario.config.slow_rank); });
             if (rank >= 0) start_block(rank);
         }
         if (!scenario.buffers.empty() &&
@@ -378,7 +439,7 @@ result_t run() {
         bool left = !scenario.buffers.empty(), can_go_on = left;
         for (int r = 0; r < scenario.ranks; r++) {
             left = left || !scenario.rank[r].queue.empty();
-            can_go_on = can_go_on || can_start(r);
+            can_go_on = can_go_on || startable(r) != nullptr;
         }
         if (!left) break;
         if (!can_go_on && !time_goes_on()) note_failure(DEADLOCK, describe_deadlock());

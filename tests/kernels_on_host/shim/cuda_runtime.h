@@ -96,6 +96,9 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
     hostrun::launch_t launch;
     launch.grid = config->gridDim;
     launch.block = config->blockDim;
+    for (unsigned i = 0; i < config->numAttrs; i++)
+        if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            launch.early = config->attrs[i].val.programmaticStreamSerializationAllowed != 0;
     std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
     launch.thread = [kernel, values] { std::apply(kernel, values); };
     hostrun::enqueue((int)((intptr_t)config->stream - 1), std::move(launch));
