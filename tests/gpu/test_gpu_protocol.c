@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Check the kernels' protocol on a GPU, launched directly: random sequences of collectives, forms, dtypes, sizes,
+ * alignments, grids and payloads by 3, 4 and 8 ranks, one of them late now and then, beginning shortly before the epoch
+ * wraps: every result exact, every slot EMPTY and all epoch words equal afterwards. Then 100 broadcasts and an
+ * all_reduce with one slow rank; 2000 queued calls and an abort; a rank that comes after its peers have given up.
+ * usage: gpu_protocol [SECONDS (default 18)]
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "cpu_backend/reduce.h"
+#include "custom_ar/launch.h"
+#include "gpu/gpu_kernels.h"
+#include "gpu/gpu_ranks.h"
+
+enum { BATCH = 64, SLOT = 4096, ROOM = BATCH * (8 * SLOT + 64) };
+
+typedef struct {
+    int32_t size;
+    unsigned char *workspace[TPCOMM_MAX_RANKS];
+    cudaStream_t stream[TPCOMM_MAX_RANKS];
+    tpc_ar_report_t *report; /* pinned, one a rank */
+    uint64_t *host_fail;     /* pinned */
+    unsigned char *in[TPCOMM_MAX_RANKS], *out[TPCOMM_MAX_RANKS], *host_in[TPCOMM_MAX_RANKS],
+        *host_out[TPCOMM_MAX_RANKS];
+    uint32_t epoch; /* of the next call */
+} net_t;
+
+typedef struct {
+    tpc_ar_form_t form;
+    tpcomm_dtype_t dtype;
+    tpcomm_op_t op;
+    int32_t root;
+    size_t count, at_in, at_out; /* byte offsets, aligned by 64; then shifts */
+    size_t shift_in[TPCOMM_MAX_RANKS], shift_out[TPCOMM_MAX_RANKS];
+    bool in_place;
+} plan_t;
+
+static uint64_t state = 88172645463325252u;
+static uint32_t below(uint32_t n) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (uint32_t)((state >> 32) * n >> 32);
+}
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ------------------------------------------------------------------ ranks */
+
+static void net_open(net_t *net, int32_t size, uint32_t epoch, uint32_t timeout_ms) {
+    size_t bytes = tpc_ar_workspace_bytes(size, SLOT);
+    unsigned char *first = calloc(1, TPC_AR_CALL_OFFSET);
+    CHECK(first != NULL);
+    *net = (net_t){.size = size, .epoch = epoch};
+    ((tpc_ar_header_t *)(void *)first)->timeout_ms = timeout_ms;
+    for (size_t b = 0; b < TPC_AR_MAX_BLOCKS; b++) memcpy(first + TPC_AR_EPOCH_OFFSET + 4 * b, &epoch, 4);
+    CUDA_OK(cudaHostAlloc((void **)&net->report, sizeof *net->report * (size_t)size, cudaHostAllocMapped));
+    CUDA_OK(cudaHostAlloc((void **)&net->host_fail, sizeof *net->host_fail, cudaHostAllocMapped));
+    memset(net->report, 0, sizeof *net->report * (size_t)size);
+    *net->host_fail = 0;
+    for (int32_t r = 0; r < size; r++) {
+        CUDA_OK(cudaMalloc((void **)&net->workspace[r], bytes));
+        CUDA_OK(cudaMemset(net->workspace[r], 0xFF, bytes));
+        CUDA_OK(cudaMemcpy(net->workspace[r], first, TPC_AR_CALL_OFFSET, cudaMemcpyHostToDevice));
+        CUDA_OK(cudaStreamCreateWithFlags(&net->stream[r], cudaStreamNonBlocking));
+        CUDA_OK(cudaMalloc((void **)&net->in[r], ROOM));
+        CUDA_OK(cudaMalloc((void **)&net->out[r], ROOM));
+        CUDA_OK(cudaHostAlloc((void **)&net->host_in[r], ROOM, 0));
+        CUDA_OK(cudaHostAlloc((void **)&net->host_out[r], ROOM, 0));
+    }
+    CUDA_OK(cudaDeviceSynchronize());
+    free(first);
+}
+
+static void net_close(net_t *net) {
+    CUDA_OK(cudaDeviceSynchronize());
+    for (int32_t r = 0; r < net->size; r++) {
+        CUDA_OK(cudaFree(net->workspace[r]));
+        CUDA_OK(cudaFree(net->in[r]));
+        CUDA_OK(cudaFree(net->out[r]));
+        CUDA_OK(cudaFreeHost(net->host_in[r]));
+        CUDA_OK(cudaFreeHost(net->host_out[r]));
+        CUDA_OK(cudaStreamDestroy(net->stream[r]));
+    }
+    CUDA_OK(cudaFreeHost(net->report));
+    CUDA_OK(cudaFreeHost(net->host_fail));
+}
+
+static uint32_t epoch_after(uint32_t epoch) {
+    return epoch == 0xFFFFFFFDu ? 0 : epoch + 1;
+}
+
+/* Every slot EMPTY, every epoch word the next call's, no failure. */
+static void net_check(const net_t *net) {
+    size_t bytes = tpc_ar_workspace_bytes(net->size, SLOT);
+    unsigned char *copy = malloc(bytes);
+    CHECK(copy != NULL);
+    for (int32_t r = 0; r < net->size; r++) {
+        CUDA_OK(cudaMemcpy(copy, net->workspace[r], bytes, cudaMemcpyDeviceToHost));
+        CHECK_EQ(((tpc_ar_header_t *)(void *)copy)->fail, 0);
+        for (size_t b = 0; b < TPC_AR_MAX_BLOCKS; b++) {
+            uint32_t word;
+            memcpy(&word, copy + TPC_AR_EPOCH_OFFSET + 4 * b, 4);
+            if (word != net->epoch) FAIL("rank %d's epoch word %zu is %#x, want %#x", r, b, word, net->epoch);
+        }
+        for (size_t i = TPC_AR_SLOT_OFFSET; i < bytes; i++)
+            if (copy[i] != 0xFF) FAIL("rank %d's slots are not EMPTY: byte %zu", r, i - TPC_AR_SLOT_OFFSET);
+    }
+    free(copy);
+}
+
+/* ------------------------------------------------------------------ calls */
+
+static size_t whole_bytes(const net_t *net, const plan_t *plan, bool out) {
+    bool all = plan->form.coll == (out ? TPCOMM_ALL_GATHER : TPCOMM_REDUCE_SCATTER);
+    return plan->count * tpcomm_dtype_size(plan->dtype) * (all ? (size_t)net->size : 1);
+}
+
+static bool reduces(const plan_t *plan) {
+    return plan->form.coll == TPCOMM_ALL_REDUCE || plan->form.coll == TPCOMM_REDUCE_SCATTER;
+}
+
+static plan_t draw(const net_t *net) {
+    static const tpcomm_coll_t colls[] = {TPCOMM_ALL_REDUCE, TPCOMM_ALL_REDUCE, TPCOMM_ALL_REDUCE,
+                                          TPCOMM_ALL_REDUCE, TPCOMM_BROADCAST,  TPCOMM_REDUCE_SCATTER,
+                                          TPCOMM_ALL_GATHER, TPCOMM_BARRIER};
+    plan_t plan = {.form = {.coll = colls[below(8)]}, .root = (int32_t)below((uint32_t)net->size)};
+    plan.form.twoshot = plan.form.coll == TPCOMM_ALL_REDUCE && below(2) == 0;
+    do {
+        plan.dtype =
+            below(2) ? (tpcomm_dtype_t)(TPCOMM_F32 + (int)below(3)) : (tpcomm_dtype_t)(TPCOMM_F32 + (int)below(10));
+        plan.op = below(2) ? TPCOMM_SUM : (tpcomm_op_t)(TPCOMM_SUM + (int)below(5));
+    } while (reduces(&plan) && !tpc_reduction_defined(plan.dtype, plan.op));
+    size_t element = tpcomm_dtype_size(plan.dtype);
+    uint32_t most = (uint32_t)(tpc_ar_capacity(plan.form, plan.dtype, net->size, SLOT) / element);
+    if (most > SLOT / element) most = (uint32_t)(SLOT / element);
+    plan.count = below((below(4) ? most / 8 : most) + 1);
+    if (below(2)) plan.count -= plan.count % (16 / element);
+    if (plan.form.coll == TPCOMM_BARRIER) plan.count = 0;
+    plan.in_place = plan.form.coll == TPCOMM_ALL_REDUCE && below(3) == 0;
+    for (int32_t r = 0; r < net->size; r++) {
+        plan.shift_in[r] = below(4) ? 0 : below(16 / (uint32_t)element) * element;
+        plan.shift_out[r] = plan.in_place ? plan.shift_in[r] : below(4) ? 0 : below(16 / (uint32_t)element) * element;
+    }
+    return plan;
+}
+
+static unsigned char *out_of(const net_t *net, const plan_t *plan, int32_t r) {
+    return plan->in_place ? net->in[r] + plan->at_in + plan->shift_in[r]
+                          : net->out[r] + plan->at_out + plan->shift_out[r];
+}
+
+static void launch(net_t *net, const plan_t *plan, int32_t r, uint32_t ordinal) {
+    tpc_ar_params_t p = {.count = plan->count,
+                         .half_bytes = tpc_ar_half_bytes(net->size, SLOT),
+                         .slot_bytes = SLOT,
+                         .rank = r,
+                         .size = net->size,
+                         .dtype = plan->form.coll == TPCOMM_BARRIER ? 0 : plan->dtype,
+                         .op = plan->op,
+                         .root = plan->root,
+                         .in_stride = plan->count * tpcomm_dtype_size(plan->dtype),
+                         .out_stride = plan->count * tpcomm_dtype_size(plan->dtype),
+                         .host_fail = net->host_fail,
+                         .report = &net->report[r],
+                         .what = (uint32_t)plan->form.coll,
+                         .hash = ordinal};
+    p.in = net->in[r] + plan->at_in + plan->shift_in[r];
+    p.out = out_of(net, plan, r);
+    for (int32_t k = 0; k < net->size; k++) p.workspace[k] = net->workspace[(r + k) % net->size];
+    static const int32_t threads[] = {32, 64, 128, 512};
+    tpc_ar_shape_t shape = {.blocks = 1 + (int32_t)below(4), .threads = threads[below(4)], .vectors = 1 << below(3)};
+    CUDA_OK((cudaError_t)tpc_ar_launch(plan->form, &p, shape, (tpcomm_stream_t)net->stream[r]));
+}
+
+static void fill(unsigned char *at, size_t bytes, uint32_t epoch) {
+    const uint32_t words[] = {0xFFFFFFFFu, epoch,       epoch + 1, 0xFFFFu,     0xFFFF0000u, 0x7FFF7FFFu,
+                              0x80008000u, 0x80000000u, 0,         0x00010001u, 0x7F800001u, 0x7C01FC01u};
+    bool hostile = below(3) == 0;
+    for (size_t i = 0; i + 4 <= bytes; i += 4) {
+        uint32_t word = hostile ? words[below(12)] : below(UINT32_MAX);
+        memcpy(at + i, &word, 4);
+    }
+}
+
+static void check(const net_t *net, const plan_t *plan, int index) {
+    const void *in[TPCOMM_MAX_RANKS];
+    unsigned char want[8 * SLOT + 64];
+    size_t bytes = plan->count * tpcomm_dtype_size(plan->dtype), out_bytes = whole_bytes(net, plan, true);
+    if (plan->count == 0) return;
+    for (int32_t r = 0; r < net->size; r++) {
+        size_t part = plan->form.coll == TPCOMM_REDUCE_SCATTER ? (size_t)r * bytes : 0;
+        for (int32_t s = 0; s < net->size; s++) in[s] = net->host_in[s] + plan->at_in + plan->shift_in[s] + part;
+        if (reduces(plan) && (r == 0 || part > 0))
+            tpc_reduce_find_isa(TPC_REDUCE_GENERIC, plan->dtype, plan->op)(want, in, net->size, plan->count);
+        else if (plan->form.coll == TPCOMM_BROADCAST)
+            memcpy(want, in[plan->root], bytes);
+        else if (plan->form.coll == TPCOMM_ALL_GATHER)
+            for (int32_t s = 0; s < net->size; s++) memcpy(want + (size_t)s * bytes, in[s], bytes);
+        const unsigned char *got =
+            net->host_out[r] + (plan->in_place ? plan->at_in + plan->shift_in[r] : plan->at_out + plan->shift_out[r]);
+        if (memcmp(got, want, out_bytes) != 0)
+            FAIL("call %d of a batch, rank %d of %d: %s%s %s %s count %zu%s differs", index, r, net->size,
+                 plan->form.twoshot ? "two-shot " : "", tpcomm_coll_name(plan->form.coll),
+                 tpcomm_dtype_name(plan->dtype), tpcomm_op_name(plan->op), plan->count,
+                 plan->in_place ? " in place" : "");
+    }
+}
+
+/* BATCH random calls, one rank late. */
+static void batch(net_t *net, uint32_t ordinal) {
+    plan_t plans[BATCH];
+    size_t at_in = 0, at_out = 0;
+    int32_t late = (int32_t)below((uint32_t)net->size), when = below(4) ? -1 : (int32_t)below(BATCH);
+    for (int i = 0; i < BATCH; i++) {
+        plans[i] = draw(net);
+        plans[i].at_in = at_in;
+        plans[i].at_out = at_out;
+        at_in += (whole_bytes(net, &plans[i], false) + 127) / 64 * 64;
+        at_out += (whole_bytes(net, &plans[i], true) + 127) / 64 * 64;
+    }
+    CHECK(at_in <= ROOM && at_out <= ROOM);
+    for (int32_t r = 0; r < net->size; r++) {
+        fill(net->host_in[r], at_in, net->epoch);
+        CUDA_OK(cudaMemcpyAsync(net->in[r], net->host_in[r], at_in, cudaMemcpyHostToDevice, net->stream[r]));
+    }
+    for (int i = 0; i < BATCH; i++) {
+        for (int32_t k = 0; k < net->size; k++) {
+            int32_t r = (k + late) % net->size;
+            if (i == when && r == late) CUDA_OK((cudaError_t)gpu_kernel_delay(1 + below(2), net->stream[r]));
+            launch(net, &plans[i], r, ordinal + (uint32_t)i);
+        }
+        net->epoch = epoch_after(net->epoch);
+    }
+    CUDA_OK(cudaDeviceSynchronize());
+    for (int place = 0; place < 2; place++) { /* outputs apart, then those in place */
+        for (int32_t r = 0; r < net->size; r++)
+            CUDA_OK(cudaMemcpy(net->host_out[r], place ? net->in[r] : net->out[r], place ? at_in : at_out,
+                               cudaMemcpyDeviceToHost));
+        for (int i = 0; i < BATCH; i++)
+            if (plans[i].in_place == (place == 1)) check(net, &plans[i], i);
+    }
+}
+
+/* ------------------------------------------------------------------ scenarios */
+
+static void random_calls(int32_t size, double seconds) {
+    net_t net;
+    net_open(&net, size, 0xFFFFFFF8u, 10000);
+    uint32_t calls = 0;
+    for (double end = now_s() + seconds; now_s() < end; calls += BATCH) batch(&net, calls);
+    net_check(&net);
+    net_close(&net);
+    printf("%d ranks: %u calls\n", size, calls);
+    fflush(stdout);
+}
+
+/* The root of a broadcast waits for no data: it must not run away from a rank that is late. */
+static void broadcasts(void) {
+    net_t net;
+    net_open(&net, 3, 5, 10000);
+    for (int32_t r = 0; r < 3; r++) CUDA_OK(cudaMemset(net.in[r], 0x11 * (r + 1), SLOT));
+    plan_t plan = {.form = {.coll = TPCOMM_BROADCAST}, .dtype = TPCOMM_U8, .op = TPCOMM_SUM, .count = 512};
+    plan_t last = {.form = {.coll = TPCOMM_ALL_REDUCE}, .dtype = TPCOMM_U8, .op = TPCOMM_SUM, .count = 512};
+    last.at_in = last.at_out = 1024;
+    CUDA_OK((cudaError_t)gpu_kernel_delay(50, net.stream[2]));
+    for (uint32_t i = 0; i < 101; i++) {
+        for (int32_t r = 0; r < 3; r++) launch(&net, i < 100 ? &plan : &last, r, i);
+        net.epoch = epoch_after(net.epoch);
+    }
+    CUDA_OK(cudaDeviceSynchronize());
+    unsigned char got[1536];
+    for (int32_t r = 0; r < 3; r++) {
+        CUDA_OK(cudaMemcpy(got, net.out[r], sizeof got, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < 512; i++) CHECK(got[i] == 0x11 && got[1024 + i] == 0x66);
+    }
+    net_check(&net);
+    net_close(&net);
+}
+
+static void *abort_later(void *arg) {
+    const struct timespec wait = {.tv_nsec = 300000000};
+    nanosleep(&wait, NULL);
+    __atomic_store_n((uint64_t *)arg, (uint64_t)-TPCOMM_ERR_ABORTED | 1ull << 32, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+/* More calls than a stream queues, so that the launching thread hangs in the driver; the word gets them all through. */
+static void queued_and_aborted(void) {
+    net_t net;
+    net_open(&net, 2, 7, 60000);
+    plan_t plan = {.form = {.coll = TPCOMM_ALL_REDUCE}, .dtype = TPCOMM_F32, .op = TPCOMM_SUM, .count = 1000};
+    pthread_t aborter;
+    double start = now_s();
+    CHECK_EQ(pthread_create(&aborter, NULL, abort_later, net.host_fail), 0);
+    for (uint32_t i = 0; i < 2000; i++) launch(&net, &plan, 0, i);
+    CUDA_OK(cudaDeviceSynchronize());
+    CHECK(now_s() - start < 10);
+    CHECK_EQ(pthread_join(aborter, NULL), 0);
+    float got[1000];
+    CUDA_OK(cudaMemcpy(got, net.out[0], sizeof got, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 1000; i++) CHECK(got[i] != got[i]);
+    CHECK_EQ(net.report[0].word, 0);
+    net_close(&net);
+}
+
+/* Rank 0 gives up waiting for rank 1 and names it; rank 1, which comes then, leaves at once. */
+static void late_rank(void) {
+    net_t net;
+    net_open(&net, 3, 9, 200);
+    plan_t plan = {
+        .form = {.coll = TPCOMM_ALL_REDUCE, .twoshot = true}, .dtype = TPCOMM_BF16, .op = TPCOMM_SUM, .count = 2048};
+    launch(&net, &plan, 0, 1);
+    launch(&net, &plan, 2, 1);
+    CUDA_OK(cudaDeviceSynchronize());
+    for (int32_t r = 0; r < 3; r += 2) CHECK(net.report[r].word == 0 || net.report[r].peer == 1);
+    CHECK((uint32_t)(net.report[0].word | net.report[2].word) == (uint32_t)-TPCOMM_ERR_TIMEOUT);
+    double start = now_s();
+    launch(&net, &plan, 1, 1);
+    CUDA_OK(cudaDeviceSynchronize());
+    CHECK(now_s() - start < 0.15);
+    CHECK_EQ(net.report[1].word, 0);
+    net_close(&net);
+}
+
+int main(int argc, char **argv) {
+    gpu_need();
+    double seconds = argc > 1 ? atof(argv[1]) : 18;
+    static const int32_t sizes[] = {3, 4, 8};
+    CUDA_OK((cudaError_t)gpu_kernels_load());
+    broadcasts();
+    queued_and_aborted();
+    late_rank();
+    for (int s = 0; s < 3; s++) random_calls(sizes[s], seconds / 3);
+    printf("ok\n");
+    return 0;
+}
