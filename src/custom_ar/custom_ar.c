@@ -23,8 +23,11 @@ typedef struct {
     _Atomic int32_t users[TPCOMM_MAX_RANKS]; /* peer_mem/device_memory.h */
 } control_t;
 
-#define LARGEST_SLOT  (4u << 20)
-#define SMALLEST_SLOT (16u << 10)
+/* The largest slots that pay: of two ranks' messages, which have no better form than one-shot, and of more ranks, where
+ * two-shot takes over and its launch carries size / 2 slots. */
+#define LARGEST_SLOT_OF_TWO (8u << 20)
+#define LARGEST_SLOT        (4u << 20)
+#define SMALLEST_SLOT       (16u << 10)
 
 /* Groups that may run at the same time on one GPU: a grid is this much smaller than what fits, so that kernels which
  * wait for each other are resident together. */
@@ -52,7 +55,7 @@ typedef struct {
 
 /* Largest slot, a power of two, with which a rank's device workspace stays in the limit. */
 static size_t slot_bytes_for(const tpc_agreed_t *agreed) {
-    size_t slot = LARGEST_SLOT;
+    size_t slot = agreed->size == 2 ? LARGEST_SLOT_OF_TWO : LARGEST_SLOT;
     while (slot > SMALLEST_SLOT && tpc_ar_workspace_bytes(agreed->size, slot) > agreed->workspace_bytes) slot /= 2;
     return tpc_ar_workspace_bytes(agreed->size, slot) <= agreed->workspace_bytes ? slot : 0;
 }
@@ -67,24 +70,16 @@ static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes
     return TPCOMM_OK;
 }
 
-/* Small messages in many small blocks, a vector a thread: what measured fastest on an H200 (docs/performance.md). Where
- * that fills the grid a thread takes more at a time, and then as many turns as it must, all of the same length. */
+/* Small blocks for small messages, and a vector a thread: what measured fastest on an H200 (docs/performance.md). Where
+ * that does not fit the grid, as many turns as it must, all of the same length. */
 static tpc_ar_shape_t shape_for(const state_t *state, tpc_ar_form_t form, const tpc_ar_params_t *params,
                                 uint64_t packets) {
-    int which = packets <= 256 ? 0 : packets <= 4096 ? 1 : 2;
-    int32_t vectors = 1;
-    which = (int)tpc_hook_value("ar_threads", (uint64_t)which);
-    vectors = (int32_t)tpc_hook_value("ar_vectors", (uint64_t)vectors);
-    uint64_t each, blocks, most;
-    for (;; vectors *= 2) {
-        tpc_ar_kind_t kind = tpc_ar_kind(form, params, vectors);
-        bool several = kind == TPC_AR_ONESHOT_1 || kind == TPC_AR_ONESHOT_2 || kind == TPC_AR_ONESHOT_4;
-        each = (uint64_t)threads_of[which] * (several && params->size == 2 ? (uint64_t)vectors : 1);
-        blocks = (packets + each - 1) / each;
-        most = (uint64_t)state->blocks_max[kind][which];
-        if (blocks <= most || !several || params->size > 2 || vectors >= 4) break;
-    }
-    most = tpc_hook_value("ar_blocks", most) < most ? tpc_hook_value("ar_blocks", most) : most;
+    int which = (int)tpc_hook_value("ar_threads", packets <= 256 ? 0 : packets <= 4096 ? 1 : 2);
+    int32_t vectors = (int32_t)tpc_hook_value("ar_vectors", 1);
+    tpc_ar_kind_t kind = tpc_ar_kind(form, params, vectors);
+    uint64_t each = (uint64_t)threads_of[which] * (kind == TPC_AR_ONESHOT_2 ? 2 : 1);
+    uint64_t blocks = (packets + each - 1) / each, most = (uint64_t)state->blocks_max[kind][which];
+    if (tpc_hook_value("ar_blocks", most) < most) most = tpc_hook_value("ar_blocks", most);
     if (blocks > most) {
         uint64_t turns = (blocks + most - 1) / most;
         blocks = (blocks + turns - 1) / turns;

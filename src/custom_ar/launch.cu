@@ -59,8 +59,7 @@ extern "C" tpc_ar_kind_t tpc_ar_kind(tpc_ar_form_t form, const tpc_ar_params_t *
     bool fast = bytes > 0 && (places | bytes) % 16 == 0 && p.op == TPCOMM_SUM && p.size <= 8;
     if (has_parts(form)) return fast ? TPC_AR_TWOSHOT_FAST : TPC_AR_TWOSHOT_GENERAL;
     if (!fast) return TPC_AR_ONESHOT_GENERAL;
-    if (p.size > 2 || vectors < 2) return TPC_AR_ONESHOT_1;
-    return vectors < 4 ? TPC_AR_ONESHOT_2 : TPC_AR_ONESHOT_4;
+    return p.size > 2 || vectors < 2 ? TPC_AR_ONESHOT_1 : TPC_AR_ONESHOT_2;
 }
 
 extern "C" size_t tpc_ar_kernels(tpc_ar_kind_t kind, int32_t size, const void *kernels[TPC_AR_KERNELS_MAX]) {

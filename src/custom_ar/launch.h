@@ -15,7 +15,7 @@ extern "C" {
 /** A launch's shape; the call headers' warp is added to threads. */
 typedef struct {
     int32_t blocks, threads;
-    int32_t vectors; /**< 16-byte vectors that a thread has in flight at once: 1, 2, 4; less where no kernel has that */
+    int32_t vectors; /**< 16-byte vectors that a thread has in flight at once: 1 or 2 */
 } tpc_ar_shape_t;
 
 /** What is launched: a collective by one form. A barrier is a one-shot all_reduce of count 0. */
@@ -40,7 +40,6 @@ int tpc_ar_launch(tpc_ar_form_t form, const tpc_ar_params_t *params, tpc_ar_shap
 typedef enum {
     TPC_AR_ONESHOT_1, /**< by vectors in flight */
     TPC_AR_ONESHOT_2,
-    TPC_AR_ONESHOT_4,
     TPC_AR_ONESHOT_GENERAL,
     TPC_AR_TWOSHOT_FAST,
     TPC_AR_TWOSHOT_GENERAL,

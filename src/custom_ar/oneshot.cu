@@ -12,10 +12,8 @@ template <typename T> static kernel_t choose(tpc_ar_kind_t kind, int size) {
         return oneshot_general<T>;
     case TPC_AR_ONESHOT_2:
         return oneshot_fast<T, 2, 2>;
-    case TPC_AR_ONESHOT_4:
-        return oneshot_fast<T, 2, 4>;
     default:
-        return size == 2 ? oneshot_fast<T, 2, 1> : size <= 4 ? oneshot_fast<T, 4, 1> : oneshot_fast<T, 8, 1>;
+        return size == 2 ? oneshot_fast<T, 2, 1> : size <= 4 ? oneshot_fast<T, 4, 1> : oneshot_fast_8<T>;
     }
 }
 

@@ -4,10 +4,9 @@
  * One launch a message of up to a slot; no barrier between ranks, no staging of the caller's buffers, nothing
  * registered.
  *
- * Phases of a thread, for its vectors: load own data and push it to all peers; then load all peers' packets together,
- * look again at those that have not arrived, re-arm their slots at once, sum in rank order, store. Own vectors stay in
- * registers between the phases where a thread has no more than fit. Reading `in` again for others is safe in place:
- * element i of out is written by the thread that has read element i of in for the last time.
+ * A thread, for its vectors: load own data and push it to all peers; then load all peers' packets together, look again
+ * at those that have not arrived, re-arm their slots at once, sum in rank order, store. In place: element i of out is
+ * written by the thread that has read element i of in for the last time.
  *
  * A grid may have any size: which thread handles a vector is each rank's own affair.
  */
@@ -40,7 +39,7 @@ TPC_DEVICE void push_some(const tpc_ar_params_t &p, slots_t slots, uint32_t at, 
     }
 }
 
-/** Sums of whole aligned vectors of N ranks at most, V vectors of a thread at a time. */
+/** Sums of whole aligned vectors of N ranks at most, V vectors of a thread at a time: a turn. */
 template <typename T, int N, int V>
 __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_fast(const __grid_constant__ tpc_ar_params_t p) {
     begun_t begun = begin_call(p);
@@ -58,21 +57,59 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_fast(const __g
     uint32_t epoch = begun.epoch;
     slots_t slots = slots_of(p, epoch, p.slot_bytes);
     push_some<T, N, V>(p, slots, at, step, end, own);
+    waiter_t w = all_have_begun(begun);
 #pragma unroll 1
-    for (uint32_t further = at + V * step; further < end; further += V * step) {
-        vec_t more[V];
-        load_some<V>(in, further, step, end, more);
-        push_some<T, N, V>(p, slots, further, step, end, more);
+    while (at < end) {
+        /* The next turn's packets are on their way while this turn's are awaited and reduced. */
+        uint32_t next = at + V * step;
+        vec_t coming[V];
+        load_some<V>(in, next, step, end, coming);
+        push_some<T, N, V>(p, slots, next, step, end, coming);
+        reduce_fast<T, N, V>(p, epoch, slots, at, step, end, own, w);
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            if (at + v * step < end) store_whole((unsigned char *)p.out + (at + v * step), own[v]);
+            own[v] = coming[v];
+        }
+        at = next;
+    }
+    end_call(p);
+}
+
+/**
+ * The same by 5 to 8 ranks, whose packets leave no registers for a second turn: all are pushed, then all reduced.
+ * (Large messages of so many ranks are two-shot's.)
+ */
+template <typename T>
+__global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_fast_8(const __grid_constant__ tpc_ar_params_t p) {
+    begun_t begun = begin_call(p);
+    unsigned workers = (unsigned)p.work_threads;
+    if (threadIdx.x >= workers) {
+        accompany(p, begun, threadIdx.x - workers);
+        end_call(p);
+        return;
+    }
+    const unsigned char *in = (const unsigned char *)p.in;
+    uint32_t end = (uint32_t)(p.count * sizeof(T));
+    uint32_t step = 16 * gridDim.x * workers, at = 16 * (blockIdx.x * workers + threadIdx.x);
+    vec_t own;
+    load_some<1>(in, at, step, end, &own);
+    uint32_t epoch = begun.epoch;
+    slots_t slots = slots_of(p, epoch, p.slot_bytes);
+    push_some<T, 8, 1>(p, slots, at, step, end, &own);
+#pragma unroll 1
+    for (uint32_t further = at + step; further < end; further += step) {
+        vec_t more;
+        load_some<1>(in, further, step, end, &more);
+        push_some<T, 8, 1>(p, slots, further, step, end, &more);
     }
     waiter_t w = all_have_begun(begun);
 #pragma unroll 1
     while (at < end) {
-        reduce_fast<T, N, V>(p, epoch, slots, at, step, end, own, w);
-#pragma unroll
-        for (int v = 0; v < V; v++)
-            if (at + v * step < end) store_whole((unsigned char *)p.out + (at + v * step), own[v]);
-        at += V * step;
-        load_some<V>(in, at, step, end, own);
+        reduce_fast<T, 8, 1>(p, epoch, slots, at, step, end, &own, w);
+        store_whole((unsigned char *)p.out + at, own);
+        at += step;
+        load_some<1>(in, at, step, end, &own);
     }
     end_call(p);
 }

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
     const unsigned char *in = (const unsigned char *)p.in;
     unsigned char *out = (unsigned char *)p.out;
     for (int k = 1; k < p.size; k++) {
-        uint64_t to = (uint64_t)rank_after(p, k), bytes = part_bytes(p, gathers, (int)to);
+        uint64_t to = (uint64_t)rank_after(p.rank, k, p.size), bytes = part_bytes(p, gathers, (int)to);
         for (uint64_t i = raw.first; 8 * i < bytes; i += raw.step)
             raw_push(p, raw, raw.slots, k, i, load_raw(in + to * p.in_stride, i, bytes));
     }

@@ -17,9 +17,65 @@
 
 #define TPC_AR_LOADS 4 /* own vectors that are loaded together */
 
+/** Push vector `at` of every part to its owner. */
+template <typename T, int N>
+TPC_DEVICE void push_parts(const tpc_ar_params_t &p, bool gathers, slots_t slots, uint32_t at) {
+    const unsigned char *in = (const unsigned char *)p.in;
+#pragma unroll
+    for (int from = 1; from < N; from += TPC_AR_LOADS) { /* a few loads in flight, then their pushes */
+        vec_t v[TPC_AR_LOADS];
+#pragma unroll
+        for (int i = 0; i < TPC_AR_LOADS; i++) {
+            int to = rank_after(p.rank, from + i, p.size);
+            if (from + i < N && from + i < p.size && at < part_bytes(p, gathers, to))
+                v[i] = load_whole(in + (uint64_t)to * p.in_stride + at);
+        }
+#pragma unroll
+        for (int i = 0; i < TPC_AR_LOADS; i++) {
+            int k = from + i;
+            if (k >= N || k >= p.size || at >= part_bytes(p, gathers, rank_after(p.rank, k, p.size))) continue;
+            if (TPC_FAULT(packet_dropped) && at == 16 && k == 1) continue;
+            packet_store(slot_after(p, slots, k, at), pack_sentinel(v[i], element_t<T>::NAN_WORD));
+        }
+    }
+}
+
+/** Vector `at` of the own part: reduce, push the result to all, store. */
+template <typename T, int N>
+TPC_DEVICE void reduce_own(const tpc_ar_params_t &p, uint32_t epoch, bool gathers, slots_t slots, slots_t results,
+                           uint32_t at, waiter_t &w) {
+    vec_t sum = load_whole((const unsigned char *)p.in + (uint64_t)p.rank * p.in_stride + at);
+    reduce_fast<T, N, 1>(p, epoch, slots, at, 0, p.own_bytes, &sum, w);
+    if (gathers && !w.dead) {
+#pragma unroll
+        for (int k = 1; k < N; k++) {
+            if (k >= p.size) break;
+            if (TPC_FAULT(result_kept_back) && at == 0 && k == 1) continue;
+            packet_store(slot_after(p, results, k, at), pack_words(sum));
+        }
+    }
+    store_whole((unsigned char *)p.out + (gathers ? (uint64_t)p.rank * p.in_stride : 0) + at, sum);
+}
+
+/** Vector `at` of all other parts: take the owners' results, store. */
+template <typename T, int N>
+TPC_DEVICE void gather_results(const tpc_ar_params_t &p, uint32_t epoch, slots_t results, uint32_t at, waiter_t &w) {
+    packet_t got[1][N - 1];
+    unsigned there = 0;
+#pragma unroll
+    for (int i = 0; i < N - 1; i++)
+        if (i < p.size - 1 && at < part_bytes(p, true, source_of(p.rank, i))) there |= 1u << i;
+    bool done = !w.dead && take_together<N - 1, 1>(p, epoch, results, at, 0, there, got, w);
+#pragma unroll
+    for (int i = 0; i < N - 1; i++)
+        if (there >> i & 1)
+            store_whole((unsigned char *)p.out + (uint64_t)source_of(p.rank, i) * p.in_stride + at,
+                        done ? unpack_sentinel(got[0][i]) : nan_vec(element_t<T>::NAN_WORD));
+}
+
 /** Sums of whole aligned vectors of N ranks at most. */
 template <typename T, int N>
-__global__ void __launch_bounds__(N == 8 ? TPC_AR_72_REGISTERS : TPC_AR_64_REGISTERS, 1)
+__global__ void __launch_bounds__(TPC_AR_72_REGISTERS, 1)
     twoshot_fast(const __grid_constant__ tpc_ar_params_t p, bool gathers) {
     begun_t begun = begin_call(p);
     unsigned workers = (unsigned)p.work_threads;
@@ -28,61 +84,32 @@ __global__ void __launch_bounds__(N == 8 ? TPC_AR_72_REGISTERS : TPC_AR_64_REGIS
         end_call(p);
         return;
     }
-    const unsigned char *in = (const unsigned char *)p.in;
-    unsigned char *out = (unsigned char *)p.out;
-    uint32_t step = 16 * gridDim.x * workers, first = 16 * (blockIdx.x * workers + threadIdx.x);
+    uint32_t step = 16 * gridDim.x * workers, at = 16 * (blockIdx.x * workers + threadIdx.x);
     uint32_t epoch = begun.epoch;
-    slots_t slots = slots_of(p, epoch, gathers ? p.slot_bytes / 2 : p.slot_bytes);
+    slots_t slots = slots_of(p, epoch, gathers ? p.slot_bytes / 2 : p.slot_bytes), results = results_of(p, slots);
+    push_parts<T, N>(p, gathers, slots, at);
+    if constexpr (N < 8) {
+        /* In turns: the next one's parts and the last one's results are on their way while this one's sum is made. */
+        waiter_t w = all_have_begun(begun);
+        uint32_t last = at;
 #pragma unroll 1
-    for (uint32_t at = first; at < p.longest_bytes; at += step) {
-#pragma unroll
-        for (int from = 1; from < N; from += TPC_AR_LOADS) { /* a few loads in flight, then their pushes */
-            vec_t v[TPC_AR_LOADS];
-#pragma unroll
-            for (int i = 0; i < TPC_AR_LOADS; i++) {
-                int to = rank_after(p, from + i);
-                if (from + i < N && from + i < p.size && at < part_bytes(p, gathers, to))
-                    v[i] = load_whole(in + (uint64_t)to * p.in_stride + at);
-            }
-#pragma unroll
-            for (int i = 0; i < TPC_AR_LOADS; i++) {
-                int k = from + i;
-                if (k >= N || k >= p.size || at >= part_bytes(p, gathers, rank_after(p, k))) continue;
-                if (TPC_FAULT(packet_dropped) && at == 16 && k == 1) continue;
-                packet_store(slot_after(p, slots, k, at), pack_sentinel(v[i], element_t<T>::NAN_WORD));
-            }
+        for (; at < p.longest_bytes; last = at, at += step) {
+            push_parts<T, N>(p, gathers, slots, at + step);
+            if (at < p.own_bytes) reduce_own<T, N>(p, epoch, gathers, slots, results, at, w);
+            if (gathers && last != at) gather_results<T, N>(p, epoch, results, last, w);
         }
-    }
-    waiter_t w = all_have_begun(begun);
-    slots_t results = results_of(p, slots);
+        if (gathers && last < p.longest_bytes) gather_results<T, N>(p, epoch, results, last, w);
+    } else { /* turns would take more registers than there are */
 #pragma unroll 1
-    for (uint32_t at = first; at < p.own_bytes; at += step) {
-        vec_t sum = load_whole(in + (uint64_t)p.rank * p.in_stride + at);
-        reduce_fast<T, N, 1>(p, epoch, slots, at, 0, p.own_bytes, &sum, w);
-        if (gathers && !w.dead) {
-#pragma unroll
-            for (int k = 1; k < N; k++) {
-                if (k >= p.size) break;
-                if (TPC_FAULT(result_kept_back) && at == 0 && k == 1) continue;
-                packet_store(slot_after(p, results, k, at), pack_words(sum));
-            }
-        }
-        store_whole(out + (gathers ? (uint64_t)p.rank * p.in_stride : 0) + at, sum);
-    }
-    uint32_t others = gathers ? p.longest_bytes : 0;
+        for (uint32_t further = at + step; further < p.longest_bytes; further += step)
+            push_parts<T, N>(p, gathers, slots, further);
+        waiter_t w = all_have_begun(begun);
 #pragma unroll 1
-    for (uint32_t at = first; at < others; at += step) {
-        packet_t got[1][N - 1];
-        unsigned there = 0;
-#pragma unroll
-        for (int i = 0; i < N - 1; i++)
-            if (i < p.size - 1 && at < part_bytes(p, gathers, source_of(p.rank, i))) there |= 1u << i;
-        bool done = !w.dead && take_together<N - 1, 1>(p, epoch, results, at, 0, there, got, w);
-#pragma unroll
-        for (int i = 0; i < N - 1; i++)
-            if (there >> i & 1)
-                store_whole(out + (uint64_t)source_of(p.rank, i) * p.in_stride + at,
-                            done ? unpack_sentinel(got[0][i]) : nan_vec(element_t<T>::NAN_WORD));
+        for (uint32_t mine = at; mine < p.own_bytes; mine += step)
+            reduce_own<T, N>(p, epoch, gathers, slots, results, mine, w);
+        uint32_t end = gathers ? p.longest_bytes : 0;
+#pragma unroll 1
+        for (; at < end; at += step) gather_results<T, N>(p, epoch, results, at, w);
     }
     end_call(p);
 }
@@ -107,7 +134,7 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
     for (uint32_t at = first; at < p.longest_bytes; at += step) {
 #pragma unroll 1
         for (int k = 1; k < p.size; k++) {
-            int to = rank_after(p, k);
+            int to = rank_after(p.rank, k, p.size);
             uint32_t bytes = part_bytes(p, gathers, to);
             if (at >= bytes) continue;
             if (TPC_FAULT(packet_dropped) && at == 16 && k == 1) continue;

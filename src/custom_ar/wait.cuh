@@ -32,10 +32,9 @@ TPC_DEVICE unsigned char *own_workspace(const tpc_ar_params_t &p) {
     return p.workspace[0];
 }
 
-/** The rank k places after this one, whose workspace is p.workspace[k]. */
-TPC_DEVICE int rank_after(const tpc_ar_params_t &p, int k) {
-    int rank = p.rank + k;
-    return rank >= p.size ? rank - p.size : rank;
+/** The rank k places after a rank, of size. This one's: its workspace is p.workspace[k]. */
+TPC_DEVICE int rank_after(int rank, int k, int size) {
+    return rank + k >= size ? rank + k - size : rank + k;
 }
 
 TPC_DEVICE tpc_ar_header_t *header_of(unsigned char *workspace) {
@@ -213,7 +212,7 @@ TPC_DEVICE void accompany(const tpc_ar_params_t &p, const begun_t &begun, unsign
     for (unsigned b = blockIdx.x + lane * gridDim.x; b < end; b += TPC_AR_HEADER_THREADS * gridDim.x)
         epochs_of(p)[b] = next_epoch(epoch);
     if (!exchanges || w.dead || TPC_FAULT(header_not_awaited)) return;
-    int peer = rank_after(p, k);
+    int peer = rank_after(p.rank, k, p.size);
     packet_t theirs = await_packet(
         p, call_header_of(own_workspace(p), peer, epoch), peer, epoch, w,
         [=](packet_t packet) { return (uint32_t)packet.low == epoch && (uint32_t)packet.high == epoch; }, true);

@@ -102,7 +102,7 @@ static size_t list_shapes(const options_t *options, int32_t size, size_t bytes, 
         if (options->path != 0 ? options->path != paths[p] : size == 2 && p == 1) continue;
         shapes[n++] = (shape_t){.threads = -1, .path = paths[p]};
         for (int threads = 0; threads < 4 && options->sweep; threads++)
-            for (int vectors = 1; vectors <= (size == 2 && p == 0 ? 4 : 1); vectors *= 2)
+            for (int vectors = 1; vectors <= (size == 2 && p == 0 ? 2 : 1); vectors *= 2)
                 for (int half = 0; half < 2; half++) {
                     /* No more blocks than vectors; the smaller grid where it means more turns. */
                     size_t blocks = bytes / 16 / ((size_t)64 << threads) / (size_t)vectors;

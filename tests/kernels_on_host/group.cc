@@ -112,7 +112,7 @@ call_t group_t::draw_call() {
 
 tpc_ar_shape_t group_t::draw_shape() {
     static const int threads[] = {1, 2, 7, 8, 16, 32, 48};
-    tpc_ar_shape_t shape = {random.between(1, 4), random.pick(threads), 1 << random.between(0, 2)};
+    tpc_ar_shape_t shape = {random.between(1, 4), random.pick(threads), random.between(1, 2)};
     return shape;
 }
 
