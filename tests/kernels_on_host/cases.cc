@@ -117,21 +117,22 @@ static std::string check_failure(const group_t &group, int rank, uint32_t status
     return "";
 }
 
-/* Check that ranks whose peer is missing, or comes too late, end by the deadline, say who it was, and get through their
- * queue. */
+/* Check that ranks whose peer is missing (or two of them), or comes too late, end by the deadline, say who it was, and
+ * get through their queue. */
 static std::string missing(config_t &config) {
     static const uint32_t timeouts[] = {100, 400, 1600, 6000};
     random_t random = numbers(config);
     int size = random.pick(sizes), absent = random.between(0, size - 1), healthy = random.between(0, 3),
         after = random.between(0, 3);
     bool late = random.chance(.5);
+    int also = !late && size > 3 && random.chance(.5) ? (absent + 1) % size : absent;
     config.time_passes = true;
     begin(size, config);
     group_t group(size, random.pick(slots), draw_epoch(random), random);
     uint64_t soonest_ms = UINT64_MAX;
     for (int r = 0; r < size; r++) {
         uint32_t *timeout_ms = &group.header(r)->timeout_ms, limit = random.pick(timeouts);
-        if (r != absent) soonest_ms = std::min<uint64_t>(soonest_ms, limit);
+        if (r != absent && r != also) soonest_ms = std::min<uint64_t>(soonest_ms, limit);
         *timeout_ms = limit;
         if (random.chance(.3)) { /* a wait obeys a limit that is set while it lasts */
             *timeout_ms = 60000;
@@ -142,7 +143,7 @@ static std::string missing(config_t &config) {
     uint64_t arrival_ns = (soonest_ms + 1000) * 1000000;
     for (int i = 0; i <= after; i++) {
         std::vector<call_t> calls((size_t)size, group.draw_call());
-        if (!late) calls[(size_t)absent].count = SIZE_MAX;
+        if (!late) calls[(size_t)absent].count = calls[(size_t)also].count = SIZE_MAX;
         group.make_each(calls);
         if (late && i == 0) delay_last(absent, arrival_ns);
     }
@@ -150,11 +151,11 @@ static std::string missing(config_t &config) {
     if (result.outcome != FINISHED) return result.message;
     std::string wrong = group.check_results(0, (size_t)healthy);
     for (int r = 0; r < size && wrong.empty(); r++) {
-        if (r == absent && !late) continue;
+        if ((r == absent || r == also) && !late) continue;
         wrong = check_failure(group, r, TIMEOUT);
         const tpc_ar_report_t *report = group.report[(size_t)r];
         if (wrong.empty() && report->word != 0 &&
-            (report->peer != absent || report->epoch != group.epoch_of((size_t)healthy)))
+            ((report->peer != absent && report->peer != also) || report->epoch != group.epoch_of((size_t)healthy)))
             wrong = "rank " + std::to_string(r) + " reports rank " + std::to_string(report->peer) + ", epoch " +
                     std::to_string(report->epoch) + "; missing was rank " + std::to_string(absent);
         /* In the call that failed, a broadcast or gather may have got some of its data. */

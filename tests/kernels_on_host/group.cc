@@ -223,7 +223,9 @@ void group_t::make_each(const std::vector<call_t> &calls, payload_t payload) {
     if (equal) expect(calls[0], all); /* else there is no right result */
     for (int r = 0; r < size; r++)
         if (all[(size_t)r].made) launch(r, calls[(size_t)r], all[(size_t)r], alike ? shape : draw_shape());
-    made.push_back(calls[0].count != SIZE_MAX ? calls[0] : calls[1]);
+    size_t first = 0;
+    while (calls[first].count == SIZE_MAX) first++;
+    made.push_back(calls[first]);
     parts.push_back(std::move(all));
 }
 
