@@ -9,6 +9,9 @@
  * twice or a wrong index shows. Odd buffers hold seeded random values of mixed sign and size, whose sum depends on the
  * order of the additions, and among them raw bit patterns: infinities, NaNs, subnormals.
  *
+ * With a norm (spec.hidden) the table is seven rows, and random values have no raw patterns: one NaN would hide the
+ * rest of its row.
+ *
  * "Exact" data is for libraries that add in an order of their own: 0 or 1 at random (1 or 2 for products), where every
  * order and every place of rounding gives the same bits.
  */
@@ -32,14 +35,27 @@ typedef struct {
     int32_t rank, ranks;
     uint64_t seed;
     bool exact;
+    uint32_t
+        hidden; /**< sums of rows of so many elements are added to a residual and normalised (f32, f16, bf16); 0: not */
 } bench_data_spec_t;
+
+/** Epsilon of the norm. */
+#define BENCH_NORM_EPS 1e-5f
+
+/** What a rank's buffers hold before a call. */
+typedef enum {
+    BENCH_INPUT,
+    BENCH_RESIDUAL, /**< the same on every rank */
+    BENCH_WEIGHT    /**< likewise; one row, whichever buffer is named */
+} bench_part_t;
 
 /** What an output must hold. */
 typedef struct {
     uint32_t buffer;
     uint64_t from;    /**< element of the buffer that the output begins with */
-    int32_t of_rank;  /**< the input of this rank; -1: the reduction of all */
-    uint64_t repeats; /**< the call was made so many times in place; 0 and 1: once (bench_data_repeat) */
+    int32_t of_rank;  /**< the input of this rank; -1: the reduction of all; -2: the residual after it */
+    uint64_t repeats; /**< the call was made so many times in place, or with this residual; 0 and 1: once
+                         (bench_data_repeat) */
 } bench_expect_t;
 
 /** Tables of one rank. Fails: NO_MEMORY. */
@@ -48,13 +64,14 @@ void bench_data_free(bench_data_t *data);
 size_t bench_data_element_bytes(const bench_data_t *data);
 
 /**
- * Make ready for results of `repeats` reductions in place. own_block: of them only this rank's own input is replaced by
- * the result (reduce_scatter), not every rank's (all_reduce). Fails: NO_MEMORY.
+ * Make ready for results of `repeats` reductions in place, or with the same residual. own_block: of them only this
+ * rank's own input is replaced by the result (reduce_scatter), not every rank's (all_reduce). Fails: NO_MEMORY.
  */
 tpcomm_status_t bench_data_repeat(bench_data_t *data, uint64_t repeats, bool own_block);
 
-/** Write this rank's input of a buffer, from element `from` on. */
-void bench_data_fill(const bench_data_t *data, uint32_t buffer, uint64_t from, void *in, uint64_t count);
+/** Write a part of this rank's buffer, from element `from` on. */
+void bench_data_fill(const bench_data_t *data, bench_part_t part, uint32_t buffer, uint64_t from, void *in,
+                     uint64_t count);
 
 /** Compare every element of out with what must be there; returns how many are wrong, first_p the first of them. */
 uint64_t bench_data_check(const bench_data_t *data, const bench_expect_t *expect, const void *out, uint64_t count,

@@ -3,16 +3,16 @@
 
 #include <string.h>
 
-tpcomm_status_t bench_device_put_data(bench_device_t *device, const bench_data_t *data, uint32_t buffer, void *memory,
-                                      uint64_t count) {
+tpcomm_status_t bench_device_put_data(bench_device_t *device, const bench_data_t *data, bench_part_t part,
+                                      uint32_t buffer, void *memory, uint64_t count) {
     size_t size = bench_data_element_bytes(data);
     for (uint64_t done = 0; done < count;) {
         unsigned char *to = (unsigned char *)memory + done * size;
-        uint64_t part = bench_device_piece(device, (count - done) * size) / size;
-        bench_data_fill(data, buffer, done, bench_device_window(device, to), part);
-        tpcomm_status_t status = bench_device_put(device, to, part * size);
+        uint64_t run = bench_device_piece(device, (count - done) * size) / size;
+        bench_data_fill(data, part, buffer, done, bench_device_window(device, to), run);
+        tpcomm_status_t status = bench_device_put(device, to, run * size);
         if (status != TPCOMM_OK) return status;
-        done += part;
+        done += run;
     }
     return TPCOMM_OK;
 }

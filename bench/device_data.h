@@ -6,9 +6,9 @@
 #include "data.h"
 #include "device.h"
 
-/** Write this rank's input of a buffer into memory of the device. */
-tpcomm_status_t bench_device_put_data(bench_device_t *device, const bench_data_t *data, uint32_t buffer, void *memory,
-                                      uint64_t count);
+/** Write a part of this rank's buffer into memory of the device. */
+tpcomm_status_t bench_device_put_data(bench_device_t *device, const bench_data_t *data, bench_part_t part,
+                                      uint32_t buffer, void *memory, uint64_t count);
 
 /** What a comparison found. */
 typedef struct {

@@ -51,8 +51,15 @@ static void set_comm(bench_lane_t *lane, tpcomm_t *comm) {
         if (tpcomm_stats(comm, lane->stats_count, &stats) != TPCOMM_OK) break; /* past the last */
 }
 
+static tpcomm_status_t allocate(bench_lane_t *lane, uint64_t bytes, unsigned char **region_p) {
+    void *region = NULL;
+    tpcomm_status_t status = bench_device_alloc(lane->device, bytes, &region);
+    if (status == TPCOMM_OK) *region_p = region;
+    return status;
+}
+
 tpcomm_status_t bench_lane_new(const char *name, tpcomm_t *comm, bench_device_t *device, uint64_t message_bytes,
-                               const bench_fault_t *fault, bench_lane_t **lane_p) {
+                               uint32_t hidden, const bench_fault_t *fault, bench_lane_t **lane_p) {
     bench_lane_t *lane = calloc(1, sizeof *lane);
     tpcomm_status_t status = lane ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
     if (lane) {
@@ -62,11 +69,11 @@ tpcomm_status_t bench_lane_new(const char *name, tpcomm_t *comm, bench_device_t 
         lane->message_bytes = message_bytes;
         lane->region_bytes = 2 * one > hot ? 2 * one : hot;
         set_comm(lane, comm);
-        void *in = NULL, *out = NULL;
-        status = bench_device_alloc(device, lane->region_bytes, &in);
-        if (status == TPCOMM_OK) status = bench_device_alloc(device, lane->region_bytes, &out);
-        lane->in = in;
-        lane->out = out;
+        status = allocate(lane, lane->region_bytes, &lane->in);
+        if (status == TPCOMM_OK) status = allocate(lane, lane->region_bytes, &lane->out);
+        if (status == TPCOMM_OK && hidden) status = allocate(lane, lane->region_bytes, &lane->residual);
+        if (status == TPCOMM_OK && hidden) status = allocate(lane, lane->region_bytes, &lane->residual_from);
+        if (status == TPCOMM_OK && hidden) status = allocate(lane, hidden * sizeof(float), &lane->weight);
     }
     status = bench_agree(comm, status);
     if (status != TPCOMM_OK) {
@@ -84,6 +91,9 @@ void bench_lane_free(bench_lane_t *lane) {
     for (size_t i = 0; i < 2; i++) bench_data_free(lane->data[i]);
     bench_device_free(lane->device, lane->in);
     bench_device_free(lane->device, lane->out);
+    bench_device_free(lane->device, lane->residual);
+    bench_device_free(lane->device, lane->residual_from);
+    bench_device_free(lane->device, lane->weight);
     free(lane);
 }
 
@@ -98,10 +108,11 @@ tpcomm_status_t bench_lane_data(bench_lane_t *lane, const bench_work_t *work, ui
                               .rank = lane->rank,
                               .ranks = lane->ranks,
                               .seed = seed,
-                              .exact = exact};
+                              .exact = exact,
+                              .hidden = work->hidden};
     const bench_data_spec_t *now = &lane->data_of;
     if (lane->data_coll != work->coll || now->dtype != spec.dtype || now->op != spec.op || now->rank != spec.rank ||
-        now->ranks != spec.ranks || now->seed != seed) {
+        now->ranks != spec.ranks || now->seed != seed || now->hidden != spec.hidden) {
         for (size_t i = 0; i < 2; i++) bench_data_free(lane->data[i]);
         memset(lane->data, 0, sizeof lane->data);
         lane->filled = NULL;
@@ -134,11 +145,18 @@ tpcomm_status_t bench_act_fill(bench_act_t *act) {
     size_t size = tpcomm_dtype_size(act->work->dtype);
     if (!tpc_coll_moves_data(act->work->coll)) return TPCOMM_OK;
     if (lane->filled == act->data && lane->filled_count == act->work->count) return TPCOMM_OK;
-    for (uint32_t pair = 0; pair < act->layout.pairs; pair++) {
-        tpcomm_status_t status = bench_device_put_data(
-            lane->device, act->data, pair, pair_of(lane->in, &act->layout, pair), act->layout.in_bytes / size);
-        if (status != TPCOMM_OK) return status;
+    uint64_t count = act->layout.in_bytes / size;
+    tpcomm_status_t status = TPCOMM_OK;
+    for (uint32_t pair = 0; pair < act->layout.pairs && status == TPCOMM_OK; pair++) {
+        status = bench_device_put_data(lane->device, act->data, BENCH_INPUT, pair,
+                                       pair_of(lane->in, &act->layout, pair), count);
+        if (status == TPCOMM_OK && act->work->hidden)
+            status = bench_device_put_data(lane->device, act->data, BENCH_RESIDUAL, pair,
+                                           pair_of(lane->residual_from, &act->layout, pair), count);
     }
+    if (status == TPCOMM_OK && act->work->hidden)
+        status = bench_device_put_data(lane->device, act->data, BENCH_WEIGHT, 0, lane->weight, act->work->hidden);
+    if (status != TPCOMM_OK) return status;
     lane->filled = act->data;
     lane->filled_count = act->work->count;
     return TPCOMM_OK;
@@ -153,11 +171,35 @@ tpcomm_status_t bench_act_reset(bench_act_t *act) {
         unsigned char *out = pair_of(act->lane->out, layout, pair);
         status =
             bench_device_fill(device, out, BENCH_POISON, act->variant.in_place ? layout->stride : layout->out_bytes);
+        if (status == TPCOMM_OK && act->work->hidden)
+            status = bench_device_copy(device, pair_of(act->lane->residual, layout, pair),
+                                       pair_of(act->lane->residual_from, layout, pair), layout->in_bytes);
         if (status != TPCOMM_OK || !act->variant.in_place || !has_input) continue;
         uint64_t offset = act->work->coll == TPCOMM_ALL_GATHER ? own_offset(act) : 0;
         status = bench_device_copy(device, out + offset, pair_of(act->lane->in, layout, pair), layout->in_bytes);
     }
     return status;
+}
+
+bool bench_act_accumulates(const bench_act_t *act) {
+    return tpc_coll_moves_data(act->work->coll) && (act->variant.in_place || act->work->hidden);
+}
+
+static tpcomm_status_t call_norm(bench_act_t *act, const tpcomm_call_t *call, uint32_t pair) {
+    const bench_lane_t *lane = act->lane;
+    const bench_work_t *work = act->work;
+    tpcomm_rms_norm_t norm = {.struct_size = sizeof norm,
+                              .dtype = work->dtype,
+                              .path = call->path,
+                              .hidden = (int32_t)work->hidden,
+                              .tokens = work->count / work->hidden,
+                              .eps = BENCH_NORM_EPS,
+                              .in = call->in,
+                              .weight = lane->weight,
+                              .residual = pair_of(lane->residual, &act->layout, pair),
+                              .out = call->out,
+                              .tag = call->tag};
+    return tpcomm_all_reduce_rms_norm(lane->comm, &norm, bench_device_stream(lane->device));
 }
 
 tpcomm_status_t bench_act_call(bench_act_t *act, uint64_t number) {
@@ -186,6 +228,7 @@ tpcomm_status_t bench_act_call(bench_act_t *act, uint64_t number) {
         bench_fault_sleep(lane->fault->slow_ms);
     lane->calls_begun++;
     act->calls++;
+    if (work->hidden) return call_norm(act, &call, bench_rotation_in(pairs, number));
     return tpcomm_call(lane->comm, &call, bench_device_stream(lane->device));
 }
 
@@ -198,9 +241,13 @@ static uint64_t repeats_of(const bench_act_t *act, uint64_t calls, uint32_t pair
 
 tpcomm_status_t bench_act_prepare_check(bench_act_t *act, uint64_t calls) {
     tpcomm_status_t status = TPCOMM_OK;
-    if (!act->variant.in_place || !tpc_coll_reduces(act->work->coll)) return TPCOMM_OK;
-    for (uint32_t pair = 0; pair < act->layout.pairs && status == TPCOMM_OK; pair++)
+    if (!bench_act_accumulates(act) || !tpc_coll_reduces(act->work->coll)) return TPCOMM_OK;
+    for (uint32_t pair = 0; pair < act->layout.pairs && status == TPCOMM_OK; pair++) {
         status = bench_data_repeat(act->data, repeats_of(act, calls, pair), act->work->coll == TPCOMM_REDUCE_SCATTER);
+        uint64_t last = bench_rotation_last(act->layout.pairs, calls, pair);
+        if (status == TPCOMM_OK && act->work->hidden && last != UINT64_MAX)
+            status = bench_data_repeat(act->data, last / act->layout.pairs + 1, false);
+    }
     return status;
 }
 
@@ -284,7 +331,12 @@ tpcomm_status_t bench_act_check(bench_act_t *act, uint64_t calls, uint64_t *chec
         }
         uint64_t last = bench_rotation_last(act->layout.pairs, calls, pair);
         if (last == UINT64_MAX) continue;
-        status = check_output(act, bench_rotation_in(act->layout.pairs, last), 1, out, checked_p, wrong_p);
+        uint64_t repeats = act->work->hidden ? last / act->layout.pairs + 1 : 1;
+        status = check_output(act, bench_rotation_in(act->layout.pairs, last), repeats, out, checked_p, wrong_p);
+        if (status != TPCOMM_OK || !act->work->hidden || repeats_of(act, calls, pair) == 0) continue;
+        bench_expect_t expect = {.buffer = pair, .of_rank = -2, .repeats = repeats_of(act, calls, pair)};
+        status = check_part(act, &expect, pair_of(act->lane->residual, &act->layout, pair), act->work->count, 0,
+                            checked_p, wrong_p);
     }
     return status;
 }

@@ -13,7 +13,8 @@ struct bench_lane {
     int32_t rank, ranks; /* of comm */
     int32_t stats_count; /* paths that tpcomm_stats of comm tells of */
     unsigned char *in, *out;
-    uint64_t region_bytes, message_bytes; /* of in and out each; greatest message */
+    unsigned char *residual, *residual_from, *weight; /* with a norm: as calls leave them, fresh ones */
+    uint64_t region_bytes, message_bytes;             /* of in and out each; greatest message */
     /* Data by the contract, exact data; of what work, for which group. */
     bench_data_t *data[2];
     bench_data_spec_t data_of;
@@ -39,6 +40,9 @@ typedef struct {
     bench_data_t *data;
     uint64_t calls; /* made, on this rank */
 } bench_act_t;
+
+/** Whether what a call gives depends on the calls before it. */
+bool bench_act_accumulates(const bench_act_t *act);
 
 bench_layout_t bench_lane_layout(const bench_lane_t *lane, const bench_work_t *work);
 

@@ -95,11 +95,21 @@ static tpcomm_status_t settle(bench_lane_t *lane) {
 
 /* ---------------------------------------------------------------- which variants can run */
 
-bool bench_path_is_exact(tpcomm_path_t path) {
-    static const char *const others[] = {"nccl", "hier"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (strcmp(tpcomm_path_name(path), others[i]) == 0) return false;
-    return true;
+static bool path_is(tpcomm_path_t path, const char *name) {
+    return strcmp(tpcomm_path_name(path), name) == 0;
+}
+
+bool bench_call_is_exact(const tpcomm_t *comm, const tpcomm_call_t *call) {
+    tpcomm_decision_t decision = {.struct_size = sizeof decision};
+    if (tpcomm_explain(comm, call, &decision) != TPCOMM_OK) return true;
+    if (path_is(decision.path, "nccl") || path_is(decision.path, "hier")) return false;
+    if (!path_is(decision.path, "unfused")) return true;
+    tpcomm_call_t inside = *call;
+    inside.coll = TPCOMM_ALL_REDUCE;
+    inside.op = TPCOMM_SUM;
+    inside.path = TPCOMM_PATH_AUTO;
+    inside.hidden = 0;
+    return bench_call_is_exact(comm, &inside);
 }
 
 static bool is_power_of_two(uint64_t n) {
@@ -124,17 +134,15 @@ static const char *why_not_checkable(const bench_work_t *work, int32_t ranks, bo
     return is_power_of_two(n) ? NULL : "repeated in place, this path's sums can be compared for N = 2, 4, 8, 16 alone";
 }
 
-static tpcomm_status_t explain(const bench_lane_t *lane, const bench_work_t *work, tpcomm_path_t path,
-                               tpcomm_decision_t *decision_p) {
-    tpcomm_call_t call = {.struct_size = sizeof call,
-                          .coll = work->coll,
-                          .dtype = work->dtype,
-                          .op = work->op,
-                          .path = path,
-                          .root = work->root,
-                          .count = tpc_coll_moves_data(work->coll) ? work->count : 0};
-    *decision_p = (tpcomm_decision_t){.struct_size = sizeof *decision_p};
-    return tpcomm_explain(lane->comm, &call, decision_p);
+static tpcomm_call_t describe(const bench_work_t *work, tpcomm_path_t path) {
+    return (tpcomm_call_t){.struct_size = sizeof(tpcomm_call_t),
+                           .coll = work->coll,
+                           .dtype = work->dtype,
+                           .op = work->op,
+                           .path = path,
+                           .root = work->root,
+                           .hidden = (int32_t)work->hidden,
+                           .count = tpc_coll_moves_data(work->coll) ? work->count : 0};
 }
 
 /** Calls of the batch that a check looks at. */
@@ -148,7 +156,9 @@ static tpcomm_status_t begin_course(measurement_t *m, const bench_work_t *work, 
     course_t *course = &m->course[m->count];
     memset(course, 0, sizeof *course);
     result->host_us = result->first_us = NAN;
-    tpcomm_status_t status = explain(lane, work, variant->path, &result->decision);
+    tpcomm_call_t call = describe(work, variant->path);
+    result->decision = (tpcomm_decision_t){.struct_size = sizeof result->decision};
+    tpcomm_status_t status = tpcomm_explain(lane->comm, &call, &result->decision);
     if (status != TPCOMM_OK) { /* the same answer on every rank: a choice looks at nothing else */
         result->refused = true;
         snprintf(result->why, sizeof result->why, "%s", tpcomm_last_error());
@@ -157,7 +167,7 @@ static tpcomm_status_t begin_course(measurement_t *m, const bench_work_t *work, 
     course->result = result;
     course->act = (bench_act_t){.lane = lane, .work = work, .variant = *variant};
     course->act.layout = bench_lane_layout(lane, work);
-    bool exact = !bench_path_is_exact(result->decision.path);
+    bool exact = !bench_call_is_exact(lane->comm, &call);
     const char *why = exact ? why_not_checkable(work, lane->ranks, variant->in_place,
                                                 check_calls(m, course) / course->act.layout.pairs + 1)
                             : NULL;
@@ -324,7 +334,7 @@ static tpcomm_status_t plan_samples(const measurement_t *m, course_t *course) {
 
 /* ---------------------------------------------------------------- rounds */
 
-/** In place: fresh inputs, and a batch that is checked instead of timed. */
+/** In place or with a residual: fresh inputs, and a batch that is checked instead of timed. */
 static tpcomm_status_t run_for_check(const measurement_t *m, course_t *course, uint64_t calls) {
     tpcomm_status_t status = bench_act_reset(&course->act);
     if (status == TPCOMM_OK) status = settle(m->lane);
@@ -340,7 +350,7 @@ static tpcomm_status_t check_round(const measurement_t *m, course_t *course, siz
     bench_measured_t *result = course->result;
     uint64_t calls = lane->device->gpu ? m->how->calls : course->samples;
     tpcomm_status_t status = TPCOMM_OK;
-    if (course->act.variant.in_place && tpc_coll_moves_data(course->act.work->coll)) {
+    if (bench_act_accumulates(&course->act)) {
         calls = check_calls(m, course);
         status = run_for_check(m, course, calls);
     }

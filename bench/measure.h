@@ -7,8 +7,8 @@
  * replay or eager, between two events on the stream, divided by their number; always the greatest of the ranks'.
  * Samples come in rounds; in each the variants take turns. A round begins at a host barrier and, on a GPU, with a batch
  * that is not counted, so that launches are ahead of the device. Buffers take turns; outputs are poisoned before a
- * round and every element is compared after it. In place a call's input is the result before it: the timed rounds run
- * on what comes of that, and the check is a batch of its own on fresh inputs.
+ * round and every element is compared after it. In place a call's input is the result before it, and with a norm its
+ * residual is: the timed rounds run on what comes of that, and the check is a batch of its own on fresh inputs.
  */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
@@ -29,7 +29,8 @@ typedef struct {
     tpcomm_dtype_t dtype;
     tpcomm_op_t op;
     int32_t root;
-    uint64_t count; /**< as the named function counts */
+    uint64_t count;  /**< as the named function counts; with a norm tokens x hidden */
+    uint32_t hidden; /**< with a norm: elements of a row; else 0 */
 } bench_work_t;
 
 /** A way to do it. */
@@ -72,11 +73,12 @@ uint64_t bench_work_message(const bench_work_t *work, int32_t ranks);
 
 /**
  * Buffers for work of up to so many message bytes. Nothing may be waiting on a shared GPU.
+ * @param hidden  greatest row of work with a norm; 0: there is none.
  * @param name  of the subcommand, for what goes to stderr.
  * Collective: every rank. Fails: NO_MEMORY, on all ranks.
  */
 tpcomm_status_t bench_lane_new(const char *name, tpcomm_t *comm, bench_device_t *device, uint64_t message_bytes,
-                               const bench_fault_t *fault, bench_lane_t **lane_p);
+                               uint32_t hidden, const bench_fault_t *fault, bench_lane_t **lane_p);
 /** Collective while the group is healthy. */
 void bench_lane_free(bench_lane_t *lane);
 
@@ -91,8 +93,11 @@ tpcomm_status_t bench_measure(bench_lane_t *lane, const bench_measuring_t *how, 
                               const bench_variant_t *variants, size_t count, bench_measured_t *results);
 void bench_measured_free(bench_measured_t *results, size_t count);
 
-/** Whether results of a path are those of the written contract; otherwise it adds in an order of its own. */
-bool bench_path_is_exact(tpcomm_path_t path);
+/**
+ * Whether the results of a call are those of the written contract on the path that it would take; otherwise that path,
+ * or the one inside it, adds in an order of its own.
+ */
+bool bench_call_is_exact(const tpcomm_t *comm, const tpcomm_call_t *call);
 
 /** Values of all ranks combined by maximum or sum, in place, by host messages. Fails: as tpcomm_host_all_gather. */
 tpcomm_status_t bench_gather_max(tpcomm_t *comm, double *values, size_t count);

@@ -147,7 +147,7 @@ static tpcomm_status_t run_pairs(const job_t *job, tpcomm_t *world, bench_device
     if (job->how.graph && !device->gpu)
         status = tpc_error(TPCOMM_ERR_UNSUPPORTED, "--mode graph: the ranks compute on the cpu device");
     if ((status = bench_agree(world, status)) != TPCOMM_OK) return status;
-    status = bench_lane_new("pairs", world, device, most, &job->fault, &lane);
+    status = bench_lane_new("pairs", world, device, most, 0, &job->fault, &lane);
     for (int32_t a = 0; a < ranks && status == TPCOMM_OK; a++) {
         for (int32_t b = a + 1; b < ranks && status == TPCOMM_OK; b++) {
             pair_t *pair = &result->pairs[result->count++];

@@ -139,6 +139,46 @@ uint64_t bench_reduce(tpcomm_dtype_t dtype, tpcomm_op_t op, const uint64_t *bits
     return reduce_whole(dtype, op, bits, ranks);
 }
 
+/** Sums of value[0 .. 2 strides - 1] by halving strides, into value[0]. */
+static float tree(float *value, size_t stride) {
+    for (; stride > 0; stride /= 2)
+        for (size_t i = 0; i < stride; i++) value[i] += value[i + stride];
+    return value[0];
+}
+
+/** The one order in which squares are added: eight in a row, then 32 such by a tree, then up to 64 of these by another.
+ */
+static float sum_of_squares(const float *x, size_t hidden) {
+    enum { VECTOR = 8, VECTORS = 32, GROUPS = 64 };
+    float groups[GROUPS] = {0};
+    for (size_t g = 0; g * VECTOR * VECTORS < hidden; g++) {
+        float vectors[VECTORS] = {0};
+        for (size_t v = 0; v < VECTORS && (g * VECTORS + v) * VECTOR < hidden; v++) {
+            const float *at = x + (g * VECTORS + v) * VECTOR;
+            vectors[v] = at[0] * at[0];
+            for (size_t i = 1; i < VECTOR; i++) vectors[v] += at[i] * at[i];
+        }
+        groups[g] = tree(vectors, VECTORS / 2);
+    }
+    return tree(groups, GROUPS / 2);
+}
+
+void bench_norm_row(tpcomm_dtype_t dtype, size_t hidden, float eps, const uint64_t *sum, const uint64_t *weight,
+                    uint64_t *residual, uint64_t *out) {
+    float x[BENCH_HIDDEN_MAX];
+    for (size_t i = 0; i < hidden; i++) {
+        float added = bench_decode(dtype, (uint32_t)sum[i]) + bench_decode(dtype, (uint32_t)residual[i]);
+        residual[i] = bench_encode(dtype, added);
+        x[i] = bench_decode(dtype, (uint32_t)residual[i]);
+    }
+    float mean = sum_of_squares(x, hidden) / (float)hidden;
+    float inverse = (float)(1.0 / sqrt((double)(mean + eps)));
+    for (size_t i = 0; i < hidden; i++) {
+        float scaled = x[i] * inverse;
+        out[i] = bench_encode(dtype, scaled * bench_decode(dtype, (uint32_t)weight[i]));
+    }
+}
+
 uint64_t bench_whole(tpcomm_dtype_t dtype, uint32_t value) {
     if (dtype == TPCOMM_F64) return double_bits(value);
     if (dtype == TPCOMM_F32 || dtype == TPCOMM_F16 || dtype == TPCOMM_BF16) return bench_encode(dtype, (float)value);

@@ -29,7 +29,7 @@ typedef struct {
     uint64_t hidden, layers, calls_per_layer, extra_calls, ranks, iterations, seed, warmup;
     double gap_us, budget_s;
     int32_t dtype, device, phase, path, mode;
-    bool threads, processes, lump;
+    bool threads, processes, lump, fused;
 } settings_t;
 
 enum { MODE_EAGER, MODE_GRAPH };
@@ -75,6 +75,8 @@ static const bench_option_t options[] = {
               "calls of the smallest, the middle and the greatest size before; fewer where they take over\n"
               "a tenth of the budget each"),
     BENCH_U64("seed", 0, settings_t, seed, "S", 0, SEED_MAX, "decides draws and data"),
+    BENCH_FLAG("fused", settings_t, fused,
+               "every call is all_reduce + residual + RMSNorm (tpcomm_all_reduce_rms_norm); --beside unfused compares"),
     BENCH_FLAG("lump", settings_t, lump, "also send each iteration's bytes as one message, up to 256 MiB"),
     BENCH_TEXT("json", false, settings_t, json, "FILE", "write everything to FILE too (tpcomm-replay/1)"),
 };
@@ -165,11 +167,18 @@ static tpcomm_status_t prepare(const settings_t *settings, int argc, char **argv
     replay->threads = settings->threads;
     replay->lump = settings->lump;
     replay->graph = settings->mode == MODE_GRAPH;
+    replay->fused = settings->fused;
+    if (replay->fused && replay->lump)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "--fused and --lump contradict: a lump has no rows");
     if ((status = set_beside(settings->beside, replay)) != TPCOMM_OK) return status;
     replay->argc = argc;
     replay->argv = argv;
     if ((status = bench_fault_read(&replay->fault)) != TPCOMM_OK) return status;
     if ((status = set_model(settings, argc, argv, &replay->model)) != TPCOMM_OK) return status;
+    if (replay->fused && (replay->model.hidden % 8 != 0 || replay->model.hidden > 16384))
+        return tpc_error(TPCOMM_ERR_INVALID_ARG,
+                         "--fused: rows of %llu elements; a norm wants a multiple of 8, up to 16384",
+                         (unsigned long long)replay->model.hidden);
     replay->calls = replay->model.layers * replay->model.calls_per_layer + replay->model.extra_calls;
     if (replay->iterations > BENCH_REPLAY_CALLS_MAX / replay->calls)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "--iterations %llu of %llu calls: over the limit of %llu calls",

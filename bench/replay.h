@@ -50,6 +50,7 @@ typedef struct {
     uint64_t seed, warmup_calls;
     double budget_s, gap_us;
     bool threads, lump, graph;
+    bool fused; /**< every call is all_reduce + residual + RMSNorm */
     bench_beside_t beside;
     tpcomm_path_t beside_path; /**< for BENCH_BESIDE_PATH */
     uint64_t calls;            /**< AllReduces per iteration */

@@ -39,8 +39,26 @@ static tpcomm_status_t make_pair(bench_device_t *device, const bench_data_t *dat
     tpcomm_status_t status = bench_device_alloc(device, bytes, in_p);
     if (status == TPCOMM_OK) status = bench_device_alloc(device, bytes, out_p);
     if (status == TPCOMM_OK)
-        status = bench_device_put_data(device, data, buffer, *in_p, bytes / bench_data_element_bytes(data));
+        status =
+            bench_device_put_data(device, data, BENCH_INPUT, buffer, *in_p, bytes / bench_data_element_bytes(data));
     return status == TPCOMM_OK ? bench_device_fill(device, *out_p, BENCH_POISON, bytes) : status;
+}
+
+/** What the calls on a pair's input read and write beside it. */
+static tpcomm_status_t make_residual(bench_device_t *device, const bench_data_t *data, uint32_t pair,
+                                     bench_buffers_t *buffers) {
+    uint64_t bytes = buffers->bytes[pair];
+    tpcomm_status_t status = bench_device_alloc(device, bytes, &buffers->residual[pair]);
+    if (status == TPCOMM_OK) status = bench_device_alloc(device, bytes, &buffers->residual_from[pair]);
+    if (status != TPCOMM_OK) return status;
+    return bench_device_put_data(device, data, BENCH_RESIDUAL, pair, buffers->residual_from[pair],
+                                 bytes / bench_data_element_bytes(data));
+}
+
+static tpcomm_status_t make_weight(bench_device_t *device, const bench_data_t *data, uint64_t hidden,
+                                   bench_buffers_t *buffers) {
+    tpcomm_status_t status = bench_device_alloc(device, hidden * bench_data_element_bytes(data), &buffers->weight);
+    return status == TPCOMM_OK ? bench_device_put_data(device, data, BENCH_WEIGHT, 0, buffers->weight, hidden) : status;
 }
 
 tpcomm_status_t bench_buffers_new(const bench_replay_t *replay, bench_device_t *device, const bench_data_t *data,
@@ -64,6 +82,9 @@ tpcomm_status_t bench_buffers_new(const bench_replay_t *replay, bench_device_t *
     }
     for (uint32_t pair = 0; pair < BENCH_ROTATION_MAX && status == TPCOMM_OK; pair++)
         status = make_pair(device, data, pair, buffers.bytes[pair], &buffers.in[pair], &buffers.out[pair]);
+    for (uint32_t pair = 0; pair < BENCH_ROTATION_MAX && status == TPCOMM_OK && replay->fused; pair++)
+        status = make_residual(device, data, pair, &buffers);
+    if (status == TPCOMM_OK && replay->fused) status = make_weight(device, data, replay->model.hidden, &buffers);
     if (status == TPCOMM_OK) {
         *buffers_p = buffers;
         return TPCOMM_OK;
@@ -79,7 +100,10 @@ void bench_buffers_free(bench_device_t *device, bench_buffers_t *buffers) {
     for (uint32_t pair = 0; pair < BENCH_ROTATION_MAX; pair++) {
         bench_device_free(device, buffers->in[pair]);
         bench_device_free(device, buffers->out[pair]);
+        bench_device_free(device, buffers->residual[pair]);
+        bench_device_free(device, buffers->residual_from[pair]);
     }
+    bench_device_free(device, buffers->weight);
     bench_device_free(device, buffers->lump_in);
     bench_device_free(device, buffers->lump_out);
     memset(buffers, 0, sizeof *buffers);

@@ -15,7 +15,10 @@
 typedef struct {
     void *in[BENCH_ROTATION_MAX], *out[BENCH_ROTATION_MAX];
     uint64_t bytes[BENCH_ROTATION_MAX]; /**< greatest message that uses this pair; 0: none does */
-    void *lump_in, *lump_out;           /**< --lump's; holds test data 1 */
+    void *residual[BENCH_ROTATION_MAX],
+        *residual_from[BENCH_ROTATION_MAX]; /**< --fused: of a pair's input; fresh ones */
+    void *weight;
+    void *lump_in, *lump_out; /**< --lump's; holds test data 1 */
     uint64_t lump_bytes;
 } bench_buffers_t;
 

@@ -160,7 +160,8 @@ static tpcomm_status_t run_lump(bench_run_t *run, const bench_size_t *size, benc
     uint64_t start_ns = tpc_clock_ns();
     if (run->device->gpu) status = bench_gpu_mark(run->device->gpu, 0);
     if (status == TPCOMM_OK)
-        status = bench_run_call(run, run->buffers.lump_in, run->buffers.lump_out, elements, number, run->replay->path);
+        status =
+            bench_run_call(run, run->buffers.lump_in, run->buffers.lump_out, NULL, elements, number, run->replay->path);
     ns = tpc_clock_ns() - start_ns;
     if (run->device->gpu) {
         if (status == TPCOMM_OK) status = bench_gpu_mark(run->device->gpu, 1);
@@ -188,8 +189,8 @@ static tpcomm_status_t run_beside(bench_run_t *run, bench_iteration_t *iteration
     if (status != TPCOMM_OK || stop) return status;
     iteration->beside_ns = times[run->result->samples + SUM];
     snprintf(where, sizeof where, "iteration %" PRIu64 " by %s", number, tpcomm_path_name(run->result->beside));
-    return bench_run_check(run, size->tokens, run->replay->calls, bench_path_is_exact(run->result->beside), where,
-                           &wrong);
+    return bench_run_check(run, size->tokens, run->replay->calls,
+                           bench_run_is_exact(run, size->tokens, run->result->beside), where, &wrong);
 }
 
 /** Times, counters and check of an iteration that was run to its end. */
@@ -220,8 +221,8 @@ static tpcomm_status_t keep_iteration(bench_run_t *run, uint64_t number, uint64_
     size->iterations++;
     size->calls += replay->calls;
     snprintf(where, sizeof where, "iteration %" PRIu64, number);
-    status = bench_run_check(run, size->tokens, replay->calls, bench_path_is_exact(size->decision.path), where,
-                             &size->wrong);
+    status = bench_run_check(run, size->tokens, replay->calls, bench_run_is_exact(run, size->tokens, replay->path),
+                             where, &size->wrong);
     size->checked += run->checked - checked;
     return status;
 }

@@ -57,6 +57,7 @@ static void add_settings(tpc_json_writer_t *w, tpc_json_node_t *parent, const be
     tpc_json_add_double(w, node, "budget_s", replay->budget_s);
     tpc_json_add_bool(w, node, "threads", replay->threads);
     tpc_json_add_bool(w, node, "lump", replay->lump);
+    tpc_json_add_bool(w, node, "fused", replay->fused);
 }
 
 static void add_manifest(tpc_json_writer_t *w, const bench_replay_t *replay, const bench_result_t *result) {

@@ -37,6 +37,7 @@ static uint64_t settings_hash(const bench_replay_t *replay) {
                               replay->lump,
                               replay->padding.count,
                               replay->graph,
+                              replay->fused,
                               (uint64_t)replay->beside,
                               (uint64_t)replay->beside_path};
     uint64_t hash = 0;
@@ -117,10 +118,14 @@ static tpcomm_status_t explain(const bench_run_t *run, uint32_t tokens, tpcomm_d
 /** What a rank needs before its first call: data, buffers, and a path for the sizes. */
 static tpcomm_status_t make_ready(bench_run_t *run, const uint32_t range[BENCH_WARMUP_SIZES]) {
     const bench_replay_t *replay = run->replay;
-    tpcomm_status_t status = bench_data_new(
-        &(bench_data_spec_t){
-            .dtype = replay->dtype, .op = TPCOMM_SUM, .rank = run->rank, .ranks = run->ranks, .seed = replay->seed},
-        &run->data);
+    tpcomm_status_t status =
+        bench_data_new(&(bench_data_spec_t){.dtype = replay->dtype,
+                                            .op = TPCOMM_SUM,
+                                            .rank = run->rank,
+                                            .ranks = run->ranks,
+                                            .seed = replay->seed,
+                                            .hidden = replay->fused ? (uint32_t)replay->model.hidden : 0},
+                       &run->data);
     for (size_t i = 0; i < BENCH_WARMUP_SIZES && status == TPCOMM_OK; i++) {
         tpcomm_decision_t decision;
         status = explain(run, range[i], &decision);

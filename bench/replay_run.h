@@ -41,9 +41,11 @@ tpcomm_status_t bench_run_settle(bench_run_t *run);
 
 /** The call that sends so many elements by a path, without its buffers. */
 tpcomm_call_t bench_run_describe(const bench_replay_t *replay, uint64_t elements, tpcomm_path_t path);
-/** One all_reduce of test data, to its end on the cpu device, enqueued on a GPU. */
-tpcomm_status_t bench_run_call(bench_run_t *run, const void *in, void *out, uint64_t elements, uint64_t tag,
-                               tpcomm_path_t path);
+/** One call on test data, to its end on the cpu device, enqueued on a GPU. residual NULL: an all_reduce. */
+tpcomm_status_t bench_run_call(bench_run_t *run, const void *in, void *out, void *residual, uint64_t elements,
+                               uint64_t tag, tpcomm_path_t path);
+/** Whether the library's choice for messages of so many tokens, or path, gives the contract's bits. */
+bool bench_run_is_exact(const bench_run_t *run, uint32_t tokens, tpcomm_path_t path);
 /** Call number i of an iteration of messages of so many tokens. */
 tpcomm_status_t bench_run_call_number(bench_run_t *run, uint32_t tokens, uint64_t i, uint64_t tag, tpcomm_path_t path);
 

@@ -50,9 +50,10 @@ static void print_header(FILE *file, const bench_replay_t *replay, const bench_r
     print_source(file, replay);
     bench_text_line(file, "model",
                     "%s: hidden %" PRIu64 ", %" PRIu64 " layers x %" PRIu64 " + %" PRIu64 " = %" PRIu64
-                    " AllReduces per iteration, %s",
+                    " %s per iteration, %s",
                     model->name[0] ? model->name : "given", model->hidden, model->layers, model->calls_per_layer,
-                    model->extra_calls, replay->calls, tpcomm_dtype_name(replay->dtype));
+                    model->extra_calls, replay->calls, replay->fused ? "AllReduce + residual + RMSNorm" : "AllReduces",
+                    tpcomm_dtype_name(replay->dtype));
     bench_text_line(file, "drawn", "%" PRIu64 " iterations%s, phase %s, padding %s, seed %" PRIu64 ", gap %g us",
                     result->done, replay->iterations ? "" : " (as many as fit the budget)",
                     bench_phase_names[replay->phase], replay->pad_text, replay->seed, replay->gap_us);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "bench.h"
-#include "measure.h"
 #include "replay_run.h"
 #include "stats_math.h"
 
@@ -52,12 +51,9 @@ static tpcomm_status_t time_of_many(bench_run_t *run, uint32_t tokens, uint64_t 
 static tpcomm_status_t warm_size(bench_run_t *run, uint32_t tokens, uint64_t *samples) {
     const bench_replay_t *replay = run->replay;
     bench_warmup_t *warmup = &run->result->warmup[run->result->warmup_count];
-    tpcomm_call_t call = bench_run_describe(replay, bench_replay_elements(replay, tokens), replay->path);
-    tpcomm_decision_t decision = {.struct_size = sizeof decision};
     uint64_t calls = 0, wrong = 0, start_ns = tpc_clock_ns(), limit_ns = (uint64_t)(replay->budget_s * 1e9 / 10);
     uint64_t poison_ns = tpc_clock_ns();
-    tpcomm_status_t status = tpcomm_explain(run->comm, &call, &decision);
-    if (status == TPCOMM_OK) status = bench_run_poison(run, tokens, replay->warmup_calls);
+    tpcomm_status_t status = bench_run_poison(run, tokens, replay->warmup_calls);
     if (status == TPCOMM_OK) status = bench_run_settle(run);
     if (status != TPCOMM_OK) return status;
     poison_ns = tpc_clock_ns() - poison_ns;
@@ -67,7 +63,7 @@ static tpcomm_status_t warm_size(bench_run_t *run, uint32_t tokens, uint64_t *sa
         if ((status = bench_run_reduce(run, &over, 1, TPCOMM_MAX)) != TPCOMM_OK) return status;
     }
     uint64_t check_ns = tpc_clock_ns();
-    status = bench_run_check(run, tokens, calls, bench_path_is_exact(decision.path), "warm-up", &wrong);
+    status = bench_run_check(run, tokens, calls, bench_run_is_exact(run, tokens, replay->path), "warm-up", &wrong);
     if (status != TPCOMM_OK) return status;
     check_ns = tpc_clock_ns() - check_ns;
     uint64_t facts[3] = {samples[0], median(samples, calls), poison_ns + check_ns};

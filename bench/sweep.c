@@ -15,14 +15,13 @@
 
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* exact in JSON */
 
-#define COLL_WORD(coll, name)  "|" name
-#define COLL_VALUE(coll, name) coll,
-static const char coll_words[] = TPC_COLL_LIST(COLL_WORD);
-static const tpcomm_coll_t coll_values[] = {TPC_COLL_LIST(COLL_VALUE)};
+#define COLL_WORDS "all_reduce|broadcast|all_gather|reduce_scatter|barrier|all_reduce_rms_norm"
+static const tpcomm_coll_t coll_values[] = {TPCOMM_ALL_REDUCE,     TPCOMM_BROADCAST, TPCOMM_ALL_GATHER,
+                                            TPCOMM_REDUCE_SCATTER, TPCOMM_BARRIER,   TPCOMM_ALL_REDUCE_RMS_NORM};
 
 typedef struct {
     const char *min_bytes, *max_bytes, *step_bytes, *dtype, *redop, *path, *devices, *json;
-    uint64_t factor, iters, warmup, root, ranks, calls, seed, cycles;
+    uint64_t factor, iters, warmup, root, hidden, ranks, calls, seed, cycles;
     double row_ms;
     int32_t op, device, mode, place;
     bool threads, processes, verify_path;
@@ -40,10 +39,11 @@ static const bench_option_t options[] = {
     BENCH_U64("iters", 'n', settings_t, iters, "N", 1, 1000000,
               "samples of every measurement, rounded up to tens; as many as fit --row-ms, 20 to 1000, unless given"),
     BENCH_U64("warmup", 'w', settings_t, warmup, "W", 2, 100000, "calls before every measurement, not counted"),
-    BENCH_WORD("op", settings_t, op, coll_words + 1, "the collective"),
+    BENCH_WORD("op", settings_t, op, COLL_WORDS, "the collective"),
     BENCH_LETTER_TEXT("dtype", 'd', settings_t, dtype, "LIST", "types of an element: bf16,f16,f32,..."),
     BENCH_LETTER_TEXT("redop", 'o', settings_t, redop, "LIST", "reductions: sum,avg,max,min,prod"),
     BENCH_U64("root", 'r', settings_t, root, "R", 0, TPCOMM_MAX_RANKS - 1, "of a broadcast"),
+    BENCH_U64("hidden", 0, settings_t, hidden, "H", 8, 16384, "elements of a row, with all_reduce_rms_norm"),
     BENCH_TEXT("path", false, settings_t, path, "LIST",
                "paths, measured by turns in one run: oneshot,nccl,...; auto: the library's choice"),
     BENCH_U64("ranks", 0, settings_t, ranks, "N", 1, TPCOMM_MAX_RANKS,
@@ -76,6 +76,7 @@ static const settings_t defaults = {.min_bytes = "1K",
                                     .dtype = "bf16",
                                     .redop = "sum",
                                     .path = "auto",
+                                    .hidden = 8192,
                                     .ranks = 2,
                                     .calls = 50,
                                     .row_ms = 200,
@@ -128,6 +129,16 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep)
     if (!tpc_coll_moves_data(sweep->coll)) { /* nothing to be in place */
         sweep->place[BENCH_OUT_OF_PLACE] = true;
         sweep->place[BENCH_IN_PLACE] = false;
+    }
+    if (sweep->coll == TPCOMM_ALL_REDUCE_RMS_NORM) {
+        if (settings->hidden % 8 != 0)
+            return tpc_error(TPCOMM_ERR_INVALID_ARG, "--hidden %llu: a row is a multiple of 8 elements",
+                             (unsigned long long)settings->hidden);
+        sweep->hidden = (uint32_t)settings->hidden;
+        sweep->place[BENCH_OUT_OF_PLACE] = true;
+        sweep->place[BENCH_IN_PLACE] = false;
+        sweep->ops[0] = TPCOMM_SUM;
+        sweep->op_count = 1;
     }
     sweep->verify_path = settings->verify_path;
     sweep->json_path = settings->json;
@@ -230,7 +241,7 @@ static tpcomm_status_t run_rows(const bench_sweep_t *sweep, tpcomm_t *comm, benc
     if ((status = bench_agree(comm, status)) != TPCOMM_OK) return status;
     for (size_t r = 0; r < result->row_count; r++)
         if (result->rows[r].bytes > greatest) greatest = result->rows[r].bytes;
-    status = bench_lane_new("sweep", comm, device, greatest, &sweep->fault, &lane);
+    status = bench_lane_new("sweep", comm, device, greatest, sweep->hidden, &sweep->fault, &lane);
     if (status == TPCOMM_OK && rank == 0) bench_sweep_print_head(stdout, sweep, &result->manifest);
     for (size_t r = 0; r < result->row_count && status == TPCOMM_OK; r++) {
         show_progress(result, r);

@@ -33,6 +33,7 @@ typedef struct {
     size_t path_count;
     bool place[BENCH_PLACES];
     int32_t root;
+    uint32_t hidden; /**< of a collective with a norm; else 0 */
     bench_measuring_t how;
     bool verify_path;
     const char *json_path; /**< NULL: none */

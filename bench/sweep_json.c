@@ -64,6 +64,10 @@ static void add_row(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_swe
     tpc_json_add_string(w, node, "coll", tpcomm_coll_name(work->coll));
     tpc_json_add_u64(w, node, "bytes", row->bytes);
     tpc_json_add_u64(w, node, "count", work->count);
+    if (work->hidden)
+        tpc_json_add_u64(w, node, "hidden", work->hidden);
+    else
+        bench_json_null(w, node, "hidden");
     tpc_json_add_string(w, node, "dtype", moves ? tpcomm_dtype_name(work->dtype) : NULL);
     tpc_json_add_string(w, node, "redop", tpc_coll_reduces(work->coll) ? tpcomm_op_name(work->op) : NULL);
     if (work->coll == TPCOMM_BROADCAST)

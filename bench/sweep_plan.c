@@ -10,6 +10,7 @@ double bench_bus_factor(tpcomm_coll_t coll, int32_t ranks) {
     double n = ranks;
     switch (coll) {
     case TPCOMM_ALL_REDUCE:
+    case TPCOMM_ALL_REDUCE_RMS_NORM:
         return 2 * (n - 1) / n;
     case TPCOMM_ALL_GATHER:
     case TPCOMM_REDUCE_SCATTER:
@@ -24,9 +25,10 @@ double bench_algbw(uint64_t bytes, double us) {
 }
 
 /** Elements of a call whose message has at most so many bytes. */
-static uint64_t count_of(tpcomm_coll_t coll, tpcomm_dtype_t dtype, int32_t ranks, uint64_t bytes) {
-    uint64_t parts = coll == TPCOMM_ALL_GATHER || coll == TPCOMM_REDUCE_SCATTER ? (uint64_t)ranks : 1;
-    return bytes / (tpcomm_dtype_size(dtype) * parts);
+static uint64_t count_of(const bench_work_t *work, int32_t ranks, uint64_t bytes) {
+    uint64_t parts = work->coll == TPCOMM_ALL_GATHER || work->coll == TPCOMM_REDUCE_SCATTER ? (uint64_t)ranks : 1;
+    uint64_t count = bytes / (tpcomm_dtype_size(work->dtype) * parts);
+    return work->hidden ? count / work->hidden * work->hidden : count; /* whole rows */
 }
 
 static uint64_t next_size(const bench_sweep_t *sweep, uint64_t bytes) {
@@ -54,7 +56,7 @@ static tpcomm_status_t add_row(list_t *list, const bench_work_t *work, int32_t r
 static tpcomm_status_t add_sizes(const bench_sweep_t *sweep, int32_t ranks, bench_work_t work, list_t *list) {
     uint64_t last = 0;
     for (uint64_t bytes = sweep->min_bytes; bytes <= sweep->max_bytes; bytes = next_size(sweep, bytes)) {
-        work.count = count_of(work.coll, work.dtype, ranks, bytes);
+        work.count = count_of(&work, ranks, bytes);
         if (work.count == 0 || work.count == last) continue; /* below one element a rank, or the same again */
         last = work.count;
         tpcomm_status_t status = add_row(list, &work, ranks);
@@ -70,10 +72,13 @@ tpcomm_status_t bench_sweep_plan(const bench_sweep_t *sweep, int32_t ranks, benc
     bool reduces = tpc_coll_reduces(sweep->coll);
     for (size_t d = 0; d < sweep->dtype_count && status == TPCOMM_OK; d++) {
         for (size_t o = 0; o < (reduces ? sweep->op_count : 1) && status == TPCOMM_OK; o++) {
-            bench_work_t work = {.coll = sweep->coll, .dtype = sweep->dtypes[d], .root = sweep->root};
+            bench_work_t work = {
+                .coll = sweep->coll, .dtype = sweep->dtypes[d], .root = sweep->root, .hidden = sweep->hidden};
             if (reduces) work.op = sweep->ops[o];
             if (!tpc_coll_moves_data(sweep->coll))
                 status = d == 0 ? add_row(&list, &work, ranks) : TPCOMM_OK;
+            else if (sweep->hidden && work.dtype != TPCOMM_F32 && work.dtype != TPCOMM_F16 && work.dtype != TPCOMM_BF16)
+                continue; /* has no norm */
             else if (!reduces || tpc_reduction_defined(work.dtype, work.op))
                 status = add_sizes(sweep, ranks, work, &list);
         }

@@ -7,7 +7,7 @@
 #include "sweep.h"
 #include "text.h"
 
-enum { PATH_WIDTH = 13, ASKED_WIDTH = 11 };
+enum { PATH_WIDTH = 13, ASKED_WIDTH = 13 };
 
 static const char *const place_names[] = {"out-of-place", "in-place"};
 
@@ -30,7 +30,9 @@ void bench_sweep_print_head(FILE *file, const bench_sweep_t *sweep, const bench_
                  sweep->how.graph ? "a replay of a graph" : "a train", sweep->how.calls, sweep->how.calls);
     bench_text_line(file, "sample", "%s; the slowest rank's; warm-up %" PRIu64 " calls; seed %" PRIu64, sample,
                     sweep->how.warmup_calls, sweep->how.seed);
-    fprintf(file, "\n%s, %s\n", tpcomm_coll_name(sweep->coll), sweep->how.graph ? "graph" : "eager");
+    fprintf(file, "\n%s, %s", tpcomm_coll_name(sweep->coll), sweep->how.graph ? "graph" : "eager");
+    if (sweep->hidden) fprintf(file, ", rows of %u, with a residual", sweep->hidden);
+    fputc('\n', file);
     fprintf(file, "#%11s %11s %5s %5s %5s", "", "", "", "", "");
     print_asked(file, sweep, "", "");
     for (int place = 0; place < BENCH_PLACES; place++)

@@ -261,7 +261,7 @@ static tpcomm_status_t run_groups(const job_t *job, tpcomm_t *world, bench_devic
         status = tpc_error(TPCOMM_ERR_UNSUPPORTED, "--mode graph: the ranks compute on the cpu device");
     if ((status = bench_agree(world, status)) != TPCOMM_OK) return status;
     list_paths(result);
-    status = bench_lane_new("tune", world, device, job->max_bytes, &job->fault, &lane);
+    status = bench_lane_new("tune", world, device, job->max_bytes, 0, &job->fault, &lane);
     for (size_t g = 0; g < count && status == TPCOMM_OK; g++)
         status = run_group(job, world, device, lane, groups[g], result);
     if (status != TPCOMM_OK) {

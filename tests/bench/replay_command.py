@@ -222,6 +222,23 @@ class Replay(unittest.TestCase):
         self.assertEqual(data["checked"]["elements"], lumps + warmup + sum(size["checked"] for size in data["sizes"]))
         self.assertIn("in one message", out)
 
+    def test_fused(self):
+        """Every call with residual and norm; outputs and residuals are checked, those of the unfused form beside it too."""
+        data, out, _ = self.replay("--ranks", "2", "--iterations", "12", "--fused", "--beside", "unfused")
+        self.assertTrue(data["manifest"]["settings"]["fused"])
+        self.assertIn("AllReduce + residual + RMSNorm per iteration", out)
+        for size in data["sizes"]:
+            # Seven calls leave seven outputs and seven residuals.
+            self.assertEqual(size["checked"], 2 * CALLS * size["tokens"] * HIDDEN * size["iterations"] * 2)
+            self.assertEqual((size["wrong"], size["path"], size["path_calls"]), (0, "fused_oneshot", {"fused_oneshot": size["calls"] * 2}))
+        self.assertEqual(data["beside_us"]["n"], 12)
+        warmup = sum(2 * 8 * w["tokens"] * HIDDEN * 2 for w in data["manifest"]["warmup"] if w["calls"] >= 8)
+        self.assertEqual(data["checked"], {"elements": 2 * sum(size["checked"] for size in data["sizes"]) + warmup, "wrong": 0})
+        data, _, _ = self.replay("--threads", "--iterations", "3", "--fused", code=1, env={"TPCOMM_BENCH_FAULT": "wrong@2:6:5"})
+        self.assertEqual(data["checked"]["wrong"], 1)
+        self.refused("--fused and --lump contradict", *self.options("--fused", "--lump"))
+        self.refused("a norm wants a multiple of 8", "replay", "--histogram", self.write(SMALL), "--hidden", "100", "--layers", "1", "--fused")
+
     def test_beside(self):
         """Every iteration by another path too, in figures and a check of its own."""
         for ranks in (2, 3):

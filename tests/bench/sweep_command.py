@@ -127,6 +127,25 @@ class Sweep(unittest.TestCase):
             self.assertEqual({(row["dtype"], row["redop"]) for row in data["rows"]},
                              {(d, o) for d in dtypes for o in ("sum", "avg", "max", "min", "prod") if o != "avg" or d in floats})
 
+    def test_norm(self):
+        """AllReduce + residual + RMSNorm by both paths: whole rows, and every output and residual as the bench works it out."""
+        data, out, _ = self.sweep("--op", "all_reduce_rms_norm", "--hidden", "264", "--ranks", "3", "--threads", "-b", "1000", "-e", "4000", "-f",
+                                  "4", "-d", "bf16,f16,f32", "--path", "auto,fused_oneshot,unfused")
+        self.check_rows(data, 3)
+        self.assertEqual({(row["dtype"], row["count"]) for row in data["rows"]},
+                         {("bf16", 264), ("bf16", 7 * 264), ("f16", 264), ("f16", 7 * 264), ("f32", 3 * 264)})
+        for row in data["rows"]:
+            self.assertEqual((row["hidden"], row["in_place"]), (264, None))
+            # Sixteen calls leave eight outputs and eight residuals.
+            self.assertEqual(row["out_of_place"]["checked"], 10 * 16 * row["count"] * 3)
+        self.assertEqual([row["path"] for row in data["rows"][:3]], ["fused_oneshot", "fused_oneshot", "unfused"])
+        self.assertIn("rows of 264, with a residual", out)
+        data, _, _ = self.sweep("--op", "all_reduce_rms_norm", "--hidden", "64", "--threads", "-b", "128", "-e", "256", code=1,
+                                env={"TPCOMM_BENCH_FAULT": "wrong@1:0:5"})
+        self.assertEqual((data["checked"]["wrong"], data["rows"][1]["out_of_place"]["wrong"]), (1, 1))
+        self.refused("a row is a multiple of 8", "--op", "all_reduce_rms_norm", "--hidden", "12")
+        self.refused("nothing to run", "--device", "cpu", "--threads", "--op", "all_reduce_rms_norm", "-d", "i32")
+
     def test_great_messages_take_turns_in_two_buffers(self):
         data, _, _ = self.sweep("--threads", "-b", "16M", "-e", "16M")
         row = data["rows"][0]

@@ -88,7 +88,7 @@ static void check_check(tpcomm_dtype_t dtype, bool exact) {
     bench_data_t *data[RANKS];
     CHECK(out != NULL);
     for (int32_t rank = 0; rank < RANKS; rank++) {
-        bench_data_spec_t spec = {dtype, TPCOMM_SUM, rank, RANKS, 42, exact};
+        bench_data_spec_t spec = {dtype, TPCOMM_SUM, rank, RANKS, 42, exact, 0};
         in[rank] = malloc(COUNT * size);
         CHECK(in[rank] != NULL);
         CHECK_OK(bench_data_new(&spec, &data[rank]));
@@ -97,7 +97,8 @@ static void check_check(tpcomm_dtype_t dtype, bool exact) {
         bench_expect_t expect = {.buffer = buffer, .of_rank = -1}, next = {.buffer = buffer + 2, .of_rank = -1};
         bench_expect_t later = {.buffer = buffer, .of_rank = -1, .from = 777};
         uint64_t first = 0, differ = 0;
-        for (int32_t rank = 0; rank < RANKS; rank++) bench_data_fill(data[rank], buffer, 0, in[rank], COUNT);
+        for (int32_t rank = 0; rank < RANKS; rank++)
+            bench_data_fill(data[rank], BENCH_INPUT, buffer, 0, in[rank], COUNT);
         for (uint64_t i = 0; i < COUNT; i++) {
             uint64_t bits[RANKS] = {0, 0, 0};
             for (int32_t rank = 0; rank < RANKS; rank++) memcpy(&bits[rank], in[rank] + i * size, size);
@@ -137,10 +138,10 @@ static void check_repeats(bool own_block) {
     bench_data_t *data[RANKS];
     uint16_t now[RANKS][COUNT];
     for (int32_t rank = 0; rank < RANKS; rank++) {
-        bench_data_spec_t spec = {TPCOMM_BF16, TPCOMM_SUM, rank, RANKS, 42, false};
+        bench_data_spec_t spec = {TPCOMM_BF16, TPCOMM_SUM, rank, RANKS, 42, false, 0};
         CHECK_OK(bench_data_new(&spec, &data[rank]));
         CHECK_OK(bench_data_repeat(data[rank], REPEATS, own_block));
-        bench_data_fill(data[rank], 1, 0, now[rank], COUNT);
+        bench_data_fill(data[rank], BENCH_INPUT, 1, 0, now[rank], COUNT);
     }
     for (int k = 0; k < REPEATS; k++)
         for (size_t i = 0; i < COUNT; i++) {
@@ -155,6 +156,65 @@ static void check_repeats(bool own_block) {
     for (int32_t rank = 0; rank < RANKS; rank++) bench_data_free(data[rank]);
 }
 
+/** The norm of a row whose parts are known: all ones but one, and squares whose sum tells the order they were added in.
+ */
+static void check_norm(void) {
+    enum { HIDDEN = 512, COUNT = 3 * HIDDEN };
+    uint64_t values[HIDDEN], weight[HIDDEN], residual[HIDDEN], out[HIDDEN];
+    for (size_t i = 0; i < HIDDEN; i++) {
+        values[i] = bench_encode(TPCOMM_F32, 1.5f);
+        residual[i] = bench_encode(TPCOMM_F32, 0.5f);
+        weight[i] = bench_encode(TPCOMM_F32, (float)i);
+    }
+    bench_norm_row(TPCOMM_F32, HIDDEN, 0.0f, values, weight, residual, out);
+    for (size_t i = 0; i < HIDDEN; i++) {
+        CHECK_EQ(residual[i], bench_encode(TPCOMM_F32, 2));
+        CHECK_EQ(out[i], bench_encode(TPCOMM_F32, (float)i)); /* 2 / sqrt(4) */
+    }
+    /* 1 + 2^-24 stays 1 if added one by one, but two of 2^-24 make 2^-23 first where they are in one vector. */
+    memset(residual, 0, sizeof residual);
+    memset(values, 0, sizeof values);
+    values[0] = bench_encode(TPCOMM_F32, 1);
+    values[8] = values[9] = bench_encode(TPCOMM_F32, 0x1p-12f);
+    bench_norm_row(TPCOMM_F32, HIDDEN, 0.0f, values, weight, residual, out);
+    float inverse = (float)(1.0 / sqrt((double)((1 + 0x1p-23f) / HIDDEN)));
+    weight[0] = bench_encode(TPCOMM_F32, 1);
+    memset(residual, 0, sizeof residual);
+    bench_norm_row(TPCOMM_F32, HIDDEN, 0.0f, values, weight, residual, out);
+    CHECK_EQ(out[0], bench_encode(TPCOMM_F32, inverse));
+
+    /* By the data's own tables: two calls with one residual. */
+    bench_data_spec_t spec = {TPCOMM_BF16, TPCOMM_SUM, 0, 1, 42, false, HIDDEN};
+    bench_data_t *data;
+    uint16_t in[COUNT], kept[COUNT], scale[HIDDEN], made[COUNT];
+    uint64_t first = 0;
+    CHECK_OK(bench_data_new(&spec, &data));
+    CHECK_OK(bench_data_repeat(data, 2, false));
+    bench_data_fill(data, BENCH_INPUT, 3, 0, in, COUNT);
+    bench_data_fill(data, BENCH_RESIDUAL, 3, 0, kept, COUNT);
+    bench_data_fill(data, BENCH_WEIGHT, 3, 0, scale, HIDDEN);
+    for (size_t row = 0; row < 3; row++)
+        for (int call = 0; call < 2; call++) {
+            for (size_t i = 0; i < HIDDEN; i++) {
+                values[i] = in[row * HIDDEN + i];
+                residual[i] = kept[row * HIDDEN + i];
+                weight[i] = scale[i];
+            }
+            bench_norm_row(TPCOMM_BF16, HIDDEN, BENCH_NORM_EPS, values, weight, residual, out);
+            for (size_t i = 0; i < HIDDEN; i++) {
+                kept[row * HIDDEN + i] = (uint16_t)residual[i];
+                made[row * HIDDEN + i] = (uint16_t)out[i];
+            }
+        }
+    bench_expect_t expect = {.buffer = 3, .of_rank = -1, .repeats = 2},
+                   after = {.buffer = 3, .of_rank = -2, .repeats = 2};
+    bench_expect_t once = {.buffer = 3, .of_rank = -1};
+    CHECK_EQ(bench_data_check(data, &expect, made, COUNT, &first), 0);
+    CHECK_EQ(bench_data_check(data, &after, kept, COUNT, &first), 0);
+    CHECK(bench_data_check(data, &once, made, COUNT, &first) > COUNT / 2);
+    bench_data_free(data);
+}
+
 /** Data that is moved: every rank knows what every other sent. */
 static void check_moves(void) {
     enum { COUNT = 100000, RANKS = 3 };
@@ -163,11 +223,11 @@ static void check_moves(void) {
     uint64_t first = 0;
     CHECK(sent != NULL);
     for (int32_t rank = 0; rank < RANKS; rank++) {
-        bench_data_spec_t spec = {TPCOMM_F8_E4M3, 0, rank, RANKS, 42, false};
+        bench_data_spec_t spec = {TPCOMM_F8_E4M3, 0, rank, RANKS, 42, false, 0};
         CHECK_OK(bench_data_new(&spec, &data[rank]));
     }
     for (uint32_t buffer = 0; buffer < 2; buffer++) {
-        bench_data_fill(data[1], buffer, 0, sent, COUNT);
+        bench_data_fill(data[1], BENCH_INPUT, buffer, 0, sent, COUNT);
         bench_expect_t expect = {.buffer = buffer, .of_rank = 1}, other = {.buffer = buffer, .of_rank = 2};
         CHECK_EQ(bench_data_check(data[0], &expect, sent, COUNT, &first), 0);
         CHECK(bench_data_check(data[0], &other, sent, COUNT, &first) > COUNT / 2);
@@ -211,6 +271,7 @@ int main(void) {
     check_repeats(false);
     check_repeats(true);
     check_moves();
+    check_norm();
     check_rotation();
     return 0;
 }
