@@ -208,3 +208,7 @@ bool tpc_nccl_comm_free(tpc_nccl_communicator_t *comm, uint32_t wait_ms) {
     release(comm);
     return done;
 }
+
+void tpc_nccl_comm_forget(tpc_nccl_communicator_t *comm) {
+    free(comm);
+}

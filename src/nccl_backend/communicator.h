@@ -52,4 +52,7 @@ void tpc_nccl_comm_end(tpc_nccl_communicator_t *comm, bool abort);
  */
 bool tpc_nccl_comm_free(tpc_nccl_communicator_t *comm, uint32_t wait_ms);
 
+/** In a forked child: free what is our own, and touch neither NCCL nor a lock that a thread of the parent may hold. */
+void tpc_nccl_comm_forget(tpc_nccl_communicator_t *comm);
+
 #endif

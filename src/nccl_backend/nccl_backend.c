@@ -40,6 +40,7 @@ typedef struct {
     tpc_cuda_side_t *side;  /* NULL: no GPU (test builds), and then: */
     int32_t host_buffer[2]; /* what a barrier reduces */
     int timer_fd;
+    uint32_t fork_generation; /* of the process that made it */
     tpc_watch_t *watch;
     _Atomic int32_t used; /* a call was made since poll looked last */
 } state_t;
@@ -270,6 +271,7 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
     if (state == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
     state->group = *group;
     state->timer_fd = -1;
+    state->fork_generation = tpc_fork_generation();
     tpc_cuda_scope_t scope;
     tpcomm_status_t status = tpc_nccl_progress_init(&state->progress, &state->group, (void *)group->workspace->data);
     bool entered = false;
@@ -293,6 +295,11 @@ static void destroy(void *opaque) {
     tpc_cuda_scope_t scope;
     tpc_watchdog_remove(state->watch);
     if (state->timer_fd >= 0) close(state->timer_fd);
+    if (state->fork_generation != tpc_fork_generation()) { /* NCCL and the GPU are the parent's */
+        tpc_nccl_comm_forget(state->comm);
+        free(state);
+        return;
+    }
     /* Healthy means finalized (tpcomm_destroy): nobody is inside, and NCCL may end in good order. */
     bool healthy = state->watch != NULL && tpc_failure_status(state->group.failure) == TPCOMM_OK;
     if (state->comm != NULL) tpc_nccl_comm_end(state->comm, !healthy);
@@ -402,7 +409,7 @@ static const char *check_stream(void *opaque, tpcomm_stream_t stream) {
 
 static uint64_t rank_seq(void *opaque, int32_t rank) {
     const state_t *state = opaque;
-    return atomic_load(&state->progress.control->begun[rank].last);
+    return atomic_load(&state->progress.control->ranks[rank].last);
 }
 
 static const char *describe(const void *opaque) {

@@ -60,12 +60,14 @@ static void mark(tpc_nccl_progress_t *progress, const tpc_request_t *request, in
 }
 
 void tpc_nccl_progress_begin(tpc_nccl_progress_t *progress, const tpc_request_t *request) {
-    tpc_nccl_begun_t *mine = &progress->control->begun[progress->group->rank];
-    atomic_store(&mine->seq, 0);
-    atomic_store(&mine->what, what_of(request->call));
-    atomic_store(&mine->count, tpc_coll_moves_data(request->call->coll) ? request->call->count : 0);
-    atomic_store(&mine->seq, request->record->seq);
-    atomic_store(&mine->last, request->record->seq);
+    uint64_t seq = request->record->seq;
+    tpc_nccl_calls_t *mine = &progress->control->ranks[progress->group->rank];
+    tpc_nccl_begun_t *begun = &mine->calls[seq & (TPC_NCCL_CALLS - 1)];
+    atomic_store(&begun->seq, 0);
+    atomic_store(&begun->what, what_of(request->call));
+    atomic_store(&begun->count, tpc_coll_moves_data(request->call->coll) ? request->call->count : 0);
+    atomic_store(&begun->seq, seq);
+    atomic_store(&mine->last, seq);
     mark(progress, request, STARTED);
 }
 
@@ -75,41 +77,62 @@ void tpc_nccl_progress_ended(tpc_nccl_progress_t *progress, const tpc_request_t 
 
 /* ------------------------------------------------------------------ looking */
 
-/* A rank's last call, whole; false: none, or just being written. */
-static bool read_call(tpc_nccl_begun_t *begun, uint64_t *seq_p, uint64_t *what_p, uint64_t *count_p) {
-    *seq_p = atomic_load(&begun->seq);
-    *what_p = atomic_load(&begun->what);
-    *count_p = atomic_load(&begun->count);
-    return *seq_p != 0 && atomic_load(&begun->seq) == *seq_p;
+typedef struct {
+    uint64_t seq, what, count;
+} call_t;
+
+/* One of a rank's calls, whole; false: none, or just being written. */
+static bool read_call(tpc_nccl_calls_t *calls, uint64_t seq, call_t *call_p) {
+    tpc_nccl_begun_t *begun = &calls->calls[seq & (TPC_NCCL_CALLS - 1)];
+    *call_p = (call_t){
+        .seq = atomic_load(&begun->seq), .what = atomic_load(&begun->what), .count = atomic_load(&begun->count)};
+    return call_p->seq != 0 && atomic_load(&begun->seq) == call_p->seq;
 }
 
+static void raise_mismatch(tpc_nccl_progress_t *progress, const call_t *mine, int32_t peer, const call_t *theirs) {
+    char my_call[128], their_call[128], text[400];
+    snprintf(text, sizeof text, "rank %d called %s by nccl, rank %d called %s by nccl", progress->group->rank,
+             describe(mine->seq, mine->what, mine->count, my_call, sizeof my_call), peer,
+             describe(theirs->seq, theirs->what, theirs->count, their_call, sizeof their_call));
+    tpc_failure_place_t place = {.rank = peer, .coll = (tpcomm_coll_t)(mine->what & 0xFF), .seq = mine->seq};
+    tpc_failure_raise(progress->group->failure, TPCOMM_ERR_MISMATCH, place, text);
+}
+
+/* The oldest call known of two ranks in which they differ. */
 static void compare_calls(tpc_nccl_progress_t *progress) {
     const tpc_backend_group_t *group = progress->group;
-    uint64_t seq, what, count, their_seq, their_what, their_count;
-    if (!read_call(&progress->control->begun[group->rank], &seq, &what, &count)) return;
-    for (int32_t r = 0; r < group->agreed.size; r++) {
-        if (!read_call(&progress->control->begun[r], &their_seq, &their_what, &their_count)) continue;
-        if (their_seq != seq || (their_what == what && their_count == count)) continue;
-        char mine[128], theirs[128], text[400];
-        snprintf(text, sizeof text, "rank %d called %s by nccl, rank %d called %s by nccl", group->rank,
-                 describe(seq, what, count, mine, sizeof mine), r,
-                 describe(their_seq, their_what, their_count, theirs, sizeof theirs));
-        tpc_failure_place_t place = {.rank = r, .coll = (tpcomm_coll_t)(what & 0xFF), .seq = seq};
-        tpc_failure_raise(group->failure, TPCOMM_ERR_MISMATCH, place, text);
-        return;
+    tpc_nccl_calls_t *ranks = progress->control->ranks;
+    uint64_t last = atomic_load(&ranks[group->rank].last);
+    for (uint64_t i = TPC_NCCL_CALLS; i-- > 0;) {
+        call_t mine, theirs;
+        if (i >= last || !read_call(&ranks[group->rank], last - i, &mine)) continue;
+        for (int32_t r = 0; r < group->agreed.size; r++) {
+            if (!read_call(&ranks[r], mine.seq, &theirs) || theirs.seq != mine.seq) continue;
+            if (theirs.what == mine.what && theirs.count == mine.count) continue;
+            raise_mismatch(progress, &mine, r, &theirs);
+            return;
+        }
     }
 }
 
-static void raise_timeout(tpc_nccl_progress_t *progress, uint32_t limit_ms) {
+/* flying: the low half of the call's number. */
+static void raise_timeout(tpc_nccl_progress_t *progress, uint32_t flying, uint32_t limit_ms) {
     const tpc_backend_group_t *group = progress->group;
-    uint64_t seq, what, count;
+    tpc_nccl_calls_t *ranks = progress->control->ranks;
+    uint64_t seq = atomic_load(&ranks[group->rank].last);
+    seq -= (uint32_t)((uint32_t)seq - flying);
+    call_t mine;
     char call[128], text[480];
-    if (!read_call(&progress->control->begun[group->rank], &seq, &what, &count)) return; /* the next look */
-    size_t used = tpc_text_append(text, sizeof text, 0, "%s by rank %d: NCCL has not ended it after %u ms; ",
-                                  describe(seq, what, count, call, sizeof call), group->rank, limit_ms);
-    tpc_failure_place_t place = {.rank = -1, .coll = (tpcomm_coll_t)(what & 0xFF), .seq = seq};
+    if (!read_call(&ranks[group->rank], seq, &mine) || mine.seq != seq) mine = (call_t){.seq = seq};
+    if (mine.what != 0)
+        describe(seq, mine.what, mine.count, call, sizeof call);
+    else
+        snprintf(call, sizeof call, "call %llu", (unsigned long long)seq);
+    size_t used = tpc_text_append(text, sizeof text, 0, "%s by rank %d: NCCL has not ended it after %u ms; ", call,
+                                  group->rank, limit_ms);
+    tpc_failure_place_t place = {.rank = -1, .coll = (tpcomm_coll_t)(mine.what & 0xFF), .seq = seq};
     for (int32_t r = 0; r < group->agreed.size; r++) {
-        uint64_t last = atomic_load(&progress->control->begun[r].last);
+        uint64_t last = atomic_load(&ranks[r].last);
         if (last >= seq) continue;
         used = tpc_text_append(text, sizeof text, used, "%s rank %d (last seq by nccl %llu)",
                                place.rank < 0 ? "still waiting for" : ",", r, (unsigned long long)last);
@@ -139,6 +162,6 @@ void tpc_nccl_progress_look(tpc_nccl_progress_t *progress) {
     progress->flying = flying;
     progress->looked_ns = now;
     compare_calls(progress);
-    if (flying != 0 && progress->flying_ns / 1000000u >= limit_ms) raise_timeout(progress, limit_ms);
+    if (flying != 0 && progress->flying_ns / 1000000u >= limit_ms) raise_timeout(progress, flying, limit_ms);
     pthread_mutex_unlock(&progress->lock);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * What NCCL's kernels do not have: a deadline, and a comparison of the ranks' calls. Each rank writes its last call by
- * NCCL where its peers see it, and its stream writes when the call begins and ends. Whoever looks finds out what has
+ * What NCCL's kernels do not have: a deadline, and a comparison of the ranks' calls. Each rank writes its last calls by
+ * NCCL where its peers see them, and its stream writes when the call begins and ends. Whoever looks finds out what has
  * been under way for too long, and who has not come or came with another call.
  *
  * Calls inside a CUDA graph are compared when they are captured; a replay writes nothing, so it has no deadline.
@@ -15,16 +15,23 @@
 #include "backend/backend.h"
 #include "device/cuda_side.h"
 
-/** A rank's last call; in shared memory. */
+#define TPC_NCCL_CALLS 64u /* a power of two: as many calls may be queued on a stream and still be compared */
+
+/** One call of a rank. */
 typedef struct {
     _Atomic uint64_t seq; /**< 0 while the others are being written */
     _Atomic uint64_t what, count;
-    _Atomic uint64_t last; /**< seq, never 0 in between */
 } tpc_nccl_begun_t;
+
+/** A rank's last calls; in shared memory. */
+typedef struct {
+    tpc_nccl_begun_t calls[TPC_NCCL_CALLS]; /**< by the low bits of seq */
+    _Atomic uint64_t last;                  /**< seq of the last one */
+} tpc_nccl_calls_t;
 
 /** In the group's shared workspace; zero at first. */
 typedef struct {
-    tpc_nccl_begun_t begun[TPCOMM_MAX_RANKS];
+    tpc_nccl_calls_t ranks[TPCOMM_MAX_RANKS];
     _Atomic int32_t stop; /**< a rank has failed in making its communicator: the others need not wait */
 } tpc_nccl_control_t;
 

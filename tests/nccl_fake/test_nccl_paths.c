@@ -5,6 +5,7 @@
  * statistics; groups of groups; and where there is no nccl path and why: a group of one, TPCOMM_NCCL off, deterministic
  * on, another device. Nothing stays behind.
  */
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -197,6 +198,21 @@ static void forced(rank_t *rank) {
     CHECK_EQ(calls_of(rank->comm, TPCOMM_PATH_NCCL), before + 1);
 }
 
+/* A forked child frees its own and touches nothing of NCCL's; its parent goes on. */
+static void forked(rank_t *rank) {
+    check_sum(rank, TPCOMM_PATH_NCCL);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK_OK(tpcomm_destroy(rank->comm));
+        _Exit(0);
+    }
+    int how = 0;
+    CHECK_EQ(waitpid(child, &how, 0), child);
+    CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    check_sum(rank, TPCOMM_PATH_NCCL);
+}
+
 int main(void) {
     tpcomm_config_t config = ranks_config();
     char table[64];
@@ -208,6 +224,8 @@ int main(void) {
     for (int kind = 0; kind < RANKS_KINDS; kind++)
         for (int32_t size = 2; size <= 4; size++) ranks_run(kind, size, &config, everything, NULL);
     resources_check_equal(before, "after groups with nccl");
+
+    ranks_run(RANKS_PROCESSES, 2, &config, forked, NULL);
 
     snprintf(table, sizeof table, "/tmp/tpcomm-nccl-%d.json", (int)getpid());
     write_table(table);
