@@ -683,7 +683,7 @@ typedef struct {
     int32_t rank;
     int32_t size;
     tpcomm_device_kind_t device_kind;
-    uint64_t workspace_bytes; /**< memory of the group that peers write, this rank's part */
+    uint64_t workspace_bytes; /**< memory of the group that peers write, this rank's part; cuda: on its device */
     uint32_t op_timeout_ms;   /**< in force now */
     uint32_t init_us;         /**< how long init took */
     int32_t deterministic;    /**< TPCOMM_ON or TPCOMM_OFF */

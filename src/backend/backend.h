@@ -107,6 +107,8 @@ typedef struct {
     const char *(*check_stream)(void *state, tpcomm_stream_t stream);
     /** Last call that a rank is known to have begun. Any thread. */
     uint64_t (*rank_seq)(void *state, int32_t rank);
+    /** Device memory that this rank holds for its peers to write; what a library keeps to itself is not known. */
+    uint64_t (*device_bytes)(const void *state);
     /** Carry one call. On a GPU: the device is current, and the stream is behind the group's call before. */
     tpcomm_status_t (*run)(void *state, const tpc_request_t *request, tpc_outcome_t *outcome_p);
 } tpc_backend_t;

@@ -183,3 +183,10 @@ uint64_t tpc_backend_set_rank_seq(const tpc_backend_set_t *set, int32_t rank) {
     }
     return last;
 }
+
+uint64_t tpc_backend_set_device_bytes(const tpc_backend_set_t *set) {
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < set->count; i++)
+        if (set->state[i] != NULL) bytes += set->list[i]->device_bytes(set->state[i]);
+    return bytes;
+}

@@ -55,5 +55,6 @@ void tpc_backend_set_poll(const tpc_backend_set_t *set);
 tpcomm_status_t tpc_backend_set_timeout(tpc_backend_set_t *set, uint32_t timeout_ms);
 const char *tpc_backend_set_check_stream(const tpc_backend_set_t *set, tpcomm_stream_t stream);
 uint64_t tpc_backend_set_rank_seq(const tpc_backend_set_t *set, int32_t rank);
+uint64_t tpc_backend_set_device_bytes(const tpc_backend_set_t *set);
 
 #endif

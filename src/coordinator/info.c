@@ -29,7 +29,9 @@ tpcomm_status_t tpcomm_comm_info(const tpcomm_t *comm, tpcomm_info_t *info) {
     tpcomm_info_t known = {.rank = comm->rank,
                            .size = comm->size,
                            .device_kind = comm->agreed.device_kind,
-                           .workspace_bytes = comm->workspace.bytes / (uint64_t)comm->size,
+                           .workspace_bytes = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA
+                                                  ? tpc_backend_set_device_bytes(&comm->backends)
+                                                  : comm->workspace.bytes / (uint64_t)comm->size,
                            .op_timeout_ms = atomic_load(&comm->workspace.header->op_timeout_ms),
                            .init_us = comm->init_us,
                            .deterministic = comm->agreed.deterministic ? TPCOMM_ON : TPCOMM_OFF};

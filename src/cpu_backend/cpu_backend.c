@@ -32,6 +32,11 @@ static unsigned char *share_of(const tpc_cpu_state_t *state, int32_t rank, uint3
     return (unsigned char *)answer_of(state, rank, epoch) + TPC_CPU_LINE;
 }
 
+static uint64_t device_bytes(const void *opaque) {
+    (void)opaque;
+    return 0;
+}
+
 static uint64_t rank_seq(void *opaque, int32_t rank) {
     const tpc_cpu_state_t *state = opaque;
     if (state->group.agreed.size == 1) return 0;
@@ -444,5 +449,6 @@ const tpc_backend_t tpc_cpu_backend = {
     .set_timeout = set_timeout,
     .check_stream = check_stream,
     .rank_seq = rank_seq,
+    .device_bytes = device_bytes,
     .run = run,
 };

@@ -346,6 +346,11 @@ static void wake(void *opaque) {
     (void)opaque; /* kernels watch the failure word themselves; nobody sleeps on the host */
 }
 
+static uint64_t device_bytes(const void *opaque) {
+    const state_t *state = opaque;
+    return state->memory.own != NULL ? state->memory.share.bytes : 0;
+}
+
 static uint64_t rank_seq(void *opaque, int32_t rank) {
     (void)opaque, (void)rank;
     return 0;
@@ -398,6 +403,7 @@ const tpc_backend_t tpc_custom_ar_backend = {
     .wake = wake,
     .poll = poll,
     .rank_seq = rank_seq,
+    .device_bytes = device_bytes,
     .set_timeout = set_timeout,
     .check_stream = check_stream,
     .run = run,

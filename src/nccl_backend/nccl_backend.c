@@ -407,6 +407,11 @@ static const char *check_stream(void *opaque, tpcomm_stream_t stream) {
     return NULL;
 }
 
+static uint64_t device_bytes(const void *opaque) {
+    (void)opaque;
+    return 0;
+}
+
 static uint64_t rank_seq(void *opaque, int32_t rank) {
     const state_t *state = opaque;
     return atomic_load(&state->progress.control->ranks[rank].last);
@@ -433,5 +438,6 @@ const tpc_backend_t tpc_nccl_backend = {
     .set_timeout = set_timeout,
     .check_stream = check_stream,
     .rank_seq = rank_seq,
+    .device_bytes = device_bytes,
     .run = run,
 };

@@ -56,6 +56,8 @@ static void links_are_known(gpu_rank_t *rank) {
     CHECK_OK(tpcomm_comm_info(rank->comm, &info));
     CHECK_OK(tpcomm_rank_info(rank->comm, rank->rank, &mine));
     CHECK_OK(tpcomm_rank_info(rank->comm, other, &peer));
+    /* Known before an engine divides up what is left. */
+    CHECK(info.workspace_bytes >= 1 << 20 && info.workspace_bytes <= 32 << 20);
     CHECK(strcmp(mine.link, "self") == 0 && mine.device[0] != '\0' && peer.device[0] != '\0');
     if (strcmp(mine.bus_id, peer.bus_id) == 0) {
         CHECK(strcmp(peer.link, "same gpu") == 0);
