@@ -40,7 +40,7 @@ static void calls(tpcomm_t *comm) {
     refuse(comm, WITH(flags, 1), TPCOMM_ERR_INVALID_ARG, "flags");
     refuse(comm, WITH(path, 77), TPCOMM_ERR_INVALID_ARG, "path 77");
     refuse(comm, WITH(path, -1), TPCOMM_ERR_INVALID_ARG, "path -1");
-    refuse(comm, WITH(path, 3), TPCOMM_ERR_INVALID_ARG, "path 3"); /* nccl: not in this version */
+    refuse(comm, WITH(path, 4), TPCOMM_ERR_INVALID_ARG, "path 4"); /* ring: not in this version */
     refuse(comm, WITH(path, TPCOMM_PATH_LOCAL), TPCOMM_ERR_UNSUPPORTED, "group of one");
     refuse(comm, WITH(in, NULL), TPCOMM_ERR_INVALID_ARG, "in is NULL");
     refuse(comm, WITH(out, NULL), TPCOMM_ERR_INVALID_ARG, "out is NULL");
