@@ -64,7 +64,7 @@ function(tpc_compile_cuda objects_p)
     get_filename_component(name "${file}" NAME_WE)
     get_filename_component(folder "${file}" DIRECTORY)
     set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}.cu${CMAKE_C_OUTPUT_EXTENSION}")
-    file(GLOB headers CONFIGURE_DEPENDS "${folder}/*.cuh" "${folder}/*.h")
+    file(GLOB headers CONFIGURE_DEPENDS "${folder}/*.cuh" "${folder}/*.h" "${PROJECT_SOURCE_DIR}/src/custom_ar/*.cuh" "${PROJECT_SOURCE_DIR}/src/custom_ar/*.h")
     add_custom_command(
       OUTPUT "${object}"
       COMMAND "${TPCOMM_NVCC}" ${flags} "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/src" "-I${folder}" -c -o "${object}" "${file}"

@@ -41,6 +41,8 @@ typedef struct {
     uint32_t obstacles; /**< calls with a norm: TPC_ROWS_STRIDED, NO_ROOM, UNEQUAL (base/rows.h) */
 } tpc_call_key_t;
 
+typedef struct tpc_backend tpc_backend_t;
+
 /** What a backend is given when a group is made. Lives as long as the backend's state. */
 typedef struct {
     tpc_agreed_t agreed;
@@ -56,6 +58,9 @@ typedef struct {
     tpc_cuda_order_t *order;         /**< of the group's calls over streams; NULL on the cpu device */
     const tpc_wait_t *wait;
     tpc_failure_t *failure;
+    /** State of a backend that was made before, for this group; NULL: it is not there. Only while create runs. */
+    void *(*state_of)(const void *made, const tpc_backend_t *backend);
+    const void *made;
 } tpc_backend_group_t;
 
 /** One call, checked and decided. */
@@ -80,7 +85,7 @@ typedef struct {
     int32_t last_rank;   /**< who arrived last; -1: not known */
 } tpc_outcome_t;
 
-typedef struct {
+struct tpc_backend {
     const char *name;
     tpcomm_device_kind_t device_kind;
     const tpcomm_path_t *paths; /**< those it has, 0 at the end */
@@ -111,9 +116,10 @@ typedef struct {
     uint64_t (*device_bytes)(const void *state);
     /** Carry one call. On a GPU: the device is current, and the stream is behind the group's call before. */
     tpcomm_status_t (*run)(void *state, const tpc_request_t *request, tpc_outcome_t *outcome_p);
-} tpc_backend_t;
+};
 
-/** The norm of rows alone, on one kind of device; in is the sum. Checked arguments, every default filled in. */
+/** The norm of rows alone, on one kind of device; in is the sum, and goes to sum as well where that is given. Checked
+ * arguments, every default filled in. */
 typedef struct {
     tpcomm_device_kind_t device_kind;
     const char *(*check_stream)(tpcomm_stream_t stream); /**< NULL if calls may be made on it, else why not */

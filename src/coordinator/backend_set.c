@@ -99,6 +99,13 @@ static tpcomm_status_t nobody_left(const tpc_backend_set_t *set, tpcomm_status_t
                      text);
 }
 
+static void *state_of(const void *made, const tpc_backend_t *backend) {
+    const tpc_backend_set_t *set = made;
+    for (int32_t i = 0; i < set->count; i++)
+        if (set->list[i] == backend) return set->state[i];
+    return NULL;
+}
+
 tpcomm_status_t tpc_backend_set_make(tpc_backend_set_t *set, const tpc_backend_group_t *group, const char *name) {
     tpcomm_path_t forced = group->agreed.size > 1 ? group->agreed.forced_path : 0;
     unsigned char *next = group->workspace->data;
@@ -110,6 +117,8 @@ tpcomm_status_t tpc_backend_set_make(tpc_backend_set_t *set, const tpc_backend_g
         next += set->bytes[i];
         tpc_backend_group_t own = *group;
         own.workspace = &set->area[i];
+        own.state_of = state_of;
+        own.made = set;
         void *state = NULL;
         tpcomm_status_t status = tpc_hook("backend", group->rank);
         if (status == TPCOMM_OK) status = set->list[i]->create(&own, &state);

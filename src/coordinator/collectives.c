@@ -167,10 +167,10 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
                              .ordinal = ordinal};
     if (pretended)
         status = TPCOMM_OK;
-    else if (choice.backend != NULL)
-        status = choice.backend->run(comm->backends.state[choice.backend_index], &request, &outcome);
+    else if (norm != NULL && (choice.path == TPCOMM_PATH_UNFUSED || choice.path == TPCOMM_PATH_LOCAL))
+        status = tpc_comm_run_composed(comm, &request, &outcome);
     else
-        status = tpc_comm_run_unfused(comm, &request, &outcome);
+        status = choice.backend->run(comm->backends.state[choice.backend_index], &request, &outcome);
     if (status == TPCOMM_OK && comm->order != NULL) status = tpc_cuda_order_called(comm->order, where);
     if (status != TPCOMM_OK) status = tpc_comm_break(comm, "", record, status);
     tpc_comm_note(record, &outcome);

@@ -124,7 +124,7 @@ tpcomm_status_t tpc_comm_run_now(tpcomm_t *comm, const tpcomm_call_t *call, cons
 tpcomm_status_t tpc_comm_submit(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                                 tpcomm_stream_t stream);
 
-/** The two steps of a call with a norm that no backend fuses, as one call. */
-tpcomm_status_t tpc_comm_run_unfused(tpcomm_t *comm, const tpc_request_t *request, tpc_outcome_t *outcome_p);
+/** A call with a norm that no backend carries: a reduction, where there is one, then the norm; as one call. */
+tpcomm_status_t tpc_comm_run_composed(tpcomm_t *comm, const tpc_request_t *request, tpc_outcome_t *outcome_p);
 
 #endif

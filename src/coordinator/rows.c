@@ -194,7 +194,11 @@ tpcomm_status_t tpcomm_reduce_scatter_rms_norm(tpcomm_t *comm, const tpcomm_rms_
     return run_norm(comm, TPCOMM_REDUCE_SCATTER_RMS_NORM, args, stream);
 }
 
-tpcomm_status_t tpc_comm_run_unfused(tpcomm_t *comm, const tpc_request_t *request, tpc_outcome_t *outcome_p) {
+tpcomm_status_t tpc_comm_run_composed(tpcomm_t *comm, const tpc_request_t *request, tpc_outcome_t *outcome_p) {
+    const tpc_norm_device_t *device = tpc_norm_device(comm->agreed.device_kind);
+    *outcome_p = (tpc_outcome_t){.last_rank = -1};
+    if (request->path == TPCOMM_PATH_LOCAL)
+        return request->norm->tokens > 0 ? device->run(request->norm, request->stream) : TPCOMM_OK;
     bool scatters = request->call->coll == TPCOMM_REDUCE_SCATTER_RMS_NORM;
     tpcomm_rms_norm_t norm = *request->norm;
     uint64_t rows = scatters ? tpc_row_range(norm.tokens, comm->size, comm->rank).count : norm.tokens;
@@ -227,7 +231,7 @@ tpcomm_status_t tpc_comm_run_unfused(tpcomm_t *comm, const tpc_request_t *reques
     norm.in_stride = (uint64_t)norm.hidden;
     norm.tokens = rows;
     norm.sum = NULL;
-    return tpc_norm_device(comm->agreed.device_kind)->run(&norm, request->stream);
+    return rows > 0 ? device->run(&norm, request->stream) : TPCOMM_OK;
 }
 
 /* ------------------------------------------------------------------ without a norm, without a group */

@@ -43,7 +43,5 @@ void tpc_cpu_rows_stage(const tpc_cpu_state_t *state, const tpc_cpu_round_t *rou
 tpcomm_status_t tpc_cpu_rows_finish(tpc_cpu_state_t *state, const tpc_cpu_round_t *round);
 /** Bytes that this rank stages in a round. */
 uint64_t tpc_cpu_rows_staged(const tpc_cpu_state_t *state, const tpc_cpu_round_t *round);
-/** A group of one. */
-void tpc_cpu_rows_local(const tpc_request_t *request);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cpu_backend/norm.h"
 
+#include <string.h>
+
 #include "base/status.h"
 #include "cpu_backend/cpu_backend.h"
 #include "cpu_backend/reduce_tables.h"
@@ -34,13 +36,16 @@ tpc_norm_row_t tpc_norm_row(const tpcomm_rms_norm_t *norm, uint64_t index, const
     return row;
 }
 
-void tpc_norm_rows(const tpcomm_rms_norm_t *norm) {
+static void norm_rows(const tpcomm_rms_norm_t *norm) {
     tpc_norm_fn_t kernel = tpc_norm_find(norm->dtype, norm->weight_dtype);
     size_t element = tpcomm_dtype_size(norm->dtype);
     tpc_float_env_t env;
     tpc_float_env_enter(&env);
     for (uint64_t t = 0; t < norm->tokens; t++) {
-        tpc_norm_row_t row = tpc_norm_row(norm, t, tpc_norm_at(norm->in, t, norm->in_stride, element));
+        const void *sum = tpc_norm_at(norm->in, t, norm->in_stride, element);
+        if (norm->sum != NULL)
+            memcpy(tpc_norm_at(norm->sum, t, norm->sum_stride, element), sum, (size_t)norm->hidden * element);
+        tpc_norm_row_t row = tpc_norm_row(norm, t, sum);
         kernel(&row);
     }
     tpc_float_env_leave(&env);
@@ -54,7 +59,7 @@ static const char *check_stream(tpcomm_stream_t stream) {
 
 static tpcomm_status_t run(const tpcomm_rms_norm_t *norm, tpcomm_stream_t stream) {
     (void)stream;
-    tpc_norm_rows(norm);
+    norm_rows(norm);
     return TPCOMM_OK;
 }
 

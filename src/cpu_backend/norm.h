@@ -35,7 +35,4 @@ static inline void *tpc_norm_at(const void *matrix, uint64_t index, uint64_t str
     return (unsigned char *)(uintptr_t)matrix + (size_t)(index * stride) * element;
 }
 
-/** All rows of norm, whose in is the sum; in the default float environment, whatever the caller's is. */
-void tpc_norm_rows(const tpcomm_rms_norm_t *norm);
-
 #endif

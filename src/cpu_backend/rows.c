@@ -135,13 +135,3 @@ uint64_t tpc_cpu_rows_staged(const tpc_cpu_state_t *state, const tpc_cpu_round_t
     }
     return rows * round->element;
 }
-
-void tpc_cpu_rows_local(const tpc_request_t *request) {
-    const tpcomm_rms_norm_t *norm = request->norm;
-    size_t element = tpcomm_dtype_size(norm->dtype);
-    if (norm->sum != NULL)
-        for (uint64_t t = 0; t < norm->tokens; t++)
-            memcpy(tpc_norm_at(norm->sum, t, norm->sum_stride, element),
-                   tpc_norm_at(norm->in, t, norm->in_stride, element), (size_t)norm->hidden * element);
-    tpc_norm_rows(norm);
-}

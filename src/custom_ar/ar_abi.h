@@ -79,7 +79,8 @@ typedef struct {
     unsigned char
         *workspace[TPC_AR_MAX_RANKS]; /**< [k]: of the rank k places after this one, as mapped here; [0] own */
     uint64_t in_stride;   /**< bytes between the ranks' parts of in: two-shot, reduce_scatter; these as well: */
-    uint64_t parts_bytes; /**< all_reduce: of the message; reduce_scatter: of a part */
+    uint64_t parts_bytes; /**< all_reduce: of the message; reduce_scatter: of a part; all_gather of rows: what of out is
+                             left behind `out`; 0: all parts are equally long */
     uint32_t own_bytes, longest_bytes; /**< of this rank's part; of the longest */
     uint64_t out_stride;               /**< of out: all_gather */
     const uint64_t *host_fail; /**< the group's failure word in pinned host memory, device address; NULL: none */

@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/hook.h"
 #include "custom_ar/launch.h"
+#include "custom_ar/share.h"
 #include "peer_mem/device_memory.h"
 
 /* In host memory that all ranks of a group share. */
@@ -47,6 +48,7 @@ typedef struct {
     void *pinned;           /* the workspace's header as pinned; NULL: not */
     tpc_ar_params_t params; /* what does not change from call to call */
     int32_t blocks_max[TPC_AR_KINDS][THREADS_COUNT];
+    int32_t parts; /* kernels that may be resident on this device at once */
     bool shares_device;
     bool early; /* launches may be dependent ones (wait.cuh, begin_call and end_call) */
 } state_t;
@@ -54,14 +56,14 @@ typedef struct {
 /* ------------------------------------------------------------------ sizes */
 
 /* Largest slot, a power of two, with which a rank's device workspace stays in the limit. */
-static size_t slot_bytes_for(const tpc_agreed_t *agreed) {
+size_t tpc_ar_slot_bytes(const tpc_agreed_t *agreed) {
     size_t slot = agreed->size == 2 ? LARGEST_SLOT_OF_TWO : LARGEST_SLOT;
     while (slot > SMALLEST_SLOT && tpc_ar_workspace_bytes(agreed->size, slot) > agreed->workspace_bytes) slot /= 2;
     return tpc_ar_workspace_bytes(agreed->size, slot) <= agreed->workspace_bytes ? slot : 0;
 }
 
 static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes_p) {
-    if (agreed->size > 1 && slot_bytes_for(agreed) == 0)
+    if (agreed->size > 1 && tpc_ar_slot_bytes(agreed) == 0)
         return tpc_error(TPCOMM_ERR_TOO_SMALL,
                          "TPCOMM_WORKSPACE_BYTES is %llu, but a group of %d ranks needs %zu bytes per rank",
                          (unsigned long long)agreed->workspace_bytes, agreed->size,
@@ -99,28 +101,42 @@ static tpcomm_status_t no_image(const tpc_cuda_facts_t *mine, int error) {
                      mine->name, mine->bus_id, mine->arch, TPC_CUDA_ARCHITECTURES, text);
 }
 
-/* Load a kind's kernels, so that none is loaded while another waits for a peer, and see how many of their blocks are
- * resident at once: of those, one part of `parts` is for this group. */
-static tpcomm_status_t size_grid(state_t *state, tpc_ar_kind_t kind, int which, const tpc_cuda_facts_t *mine,
-                                 int32_t parts) {
+tpcomm_status_t tpc_ar_grid_limit(const void *opaque, const void *kernel, int32_t threads, int32_t *blocks_p) {
+    const state_t *state = opaque;
+    const tpc_cuda_facts_t *mine = &state->group.devices[state->group.rank];
+    struct cudaFuncAttributes attributes;
+    int blocks = 0;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error == cudaSuccess)
+        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads + TPC_AR_HEADER_THREADS, 0);
+    if (tpc_hook_value("no_kernel_image", UINT64_MAX) == (uint64_t)state->group.rank)
+        error = cudaErrorNoKernelImageForDevice;
+    if (error != cudaSuccess) return no_image(mine, (int)error);
+    int most = blocks * mine->sms / state->parts;
+    if (most < 1)
+        return tpc_error(TPCOMM_ERR_DEVICE, "%d kernels at once leave no room for each other on one device",
+                         state->parts);
+    *blocks_p = most < TPC_AR_MAX_BLOCKS ? most : TPC_AR_MAX_BLOCKS;
+    return TPCOMM_OK;
+}
+
+const tpc_ar_params_t *tpc_ar_shared_params(const void *opaque) {
+    const state_t *state = opaque;
+    return &state->params;
+}
+
+/* Of a kind, the fewest that any of its kernels may have. */
+static tpcomm_status_t size_grid(state_t *state, tpc_ar_kind_t kind, int which) {
     const void *kernels[TPC_AR_KERNELS_MAX];
     size_t n = tpc_ar_kernels(kind, state->group.agreed.size, kernels);
-    int fewest = TPC_AR_MAX_BLOCKS * parts;
+    int32_t fewest = TPC_AR_MAX_BLOCKS;
     for (size_t i = 0; i < n; i++) {
-        struct cudaFuncAttributes attributes;
-        int blocks = 0;
-        cudaError_t error = cudaFuncGetAttributes(&attributes, kernels[i]);
-        if (error == cudaSuccess)
-            error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernels[i],
-                                                                  threads_of[which] + TPC_AR_HEADER_THREADS, 0);
-        if (tpc_hook_value("no_kernel_image", UINT64_MAX) == (uint64_t)state->group.rank)
-            error = cudaErrorNoKernelImageForDevice;
-        if (error != cudaSuccess) return no_image(mine, (int)error);
-        if (blocks * mine->sms < fewest) fewest = blocks * mine->sms;
+        int32_t blocks = 0;
+        tpcomm_status_t status = tpc_ar_grid_limit(state, kernels[i], threads_of[which], &blocks);
+        if (status != TPCOMM_OK) return status;
+        if (blocks < fewest) fewest = blocks;
     }
-    if (fewest < parts)
-        return tpc_error(TPCOMM_ERR_DEVICE, "%d kernels at once leave no room for each other on one device", parts);
-    state->blocks_max[kind][which] = fewest / parts;
+    state->blocks_max[kind][which] = fewest;
     return TPCOMM_OK;
 }
 
@@ -130,10 +146,11 @@ static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts)
         sharing += memcmp(facts[r].uuid, facts[state->group.rank].uuid, sizeof facts[r].uuid) == 0;
     state->shares_device = sharing > 1;
     state->early = sharing == 1 && facts[state->group.rank].arch >= 90;
+    state->params.early = state->early;
+    state->parts = sharing * CONCURRENT_GROUPS;
     for (int kind = 0; kind < TPC_AR_KINDS; kind++)
         for (int which = 0; which < THREADS_COUNT; which++) {
-            tpcomm_status_t status =
-                size_grid(state, (tpc_ar_kind_t)kind, which, &facts[state->group.rank], sharing * CONCURRENT_GROUPS);
+            tpcomm_status_t status = size_grid(state, (tpc_ar_kind_t)kind, which);
             if (status != TPCOMM_OK) return status;
         }
     return TPCOMM_OK;
@@ -192,7 +209,7 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
         status =
             tpc_team_gather(group->bootstrap, group->team, "prepare kernels", status, NULL, 0, NULL, group->deadline);
         if (status == TPCOMM_OK) {
-            state->slot_bytes = slot_bytes_for(&group->agreed);
+            state->slot_bytes = tpc_ar_slot_bytes(&group->agreed);
             state->params.slot_bytes = (uint32_t)state->slot_bytes;
             state->params.half_bytes = tpc_ar_half_bytes(group->agreed.size, state->slot_bytes);
             tpc_device_memory_plan_t plan = {.methods = tpc_share_methods,
@@ -248,7 +265,7 @@ static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const
     if (path == TPCOMM_PATH_LOCAL) return NULL;
     if (agreed->size == 1) return "a group of one rank has nobody to talk to";
     if (agreed->topology == TPC_TOPOLOGY_MULTI_HOST) return "the ranks are on several hosts and share no device memory";
-    if (tpc_coll_has_rows(key->coll)) return "it has no form for rows of a matrix";
+    if (tpc_coll_norms(key->coll)) return "it has no norm";
     if (path == TPCOMM_PATH_TWOSHOT && key->coll != TPCOMM_ALL_REDUCE)
         return "two-shot is a form of all_reduce; other collectives have one phase (oneshot)";
     return NULL;
@@ -256,14 +273,24 @@ static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const
 
 static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) {
     const tpcomm_call_t *call = request->call;
-    tpc_ar_form_t form = {.coll = call->coll, .twoshot = request->path == TPCOMM_PATH_TWOSHOT};
+    bool gathers_rows = call->coll == TPCOMM_ALL_GATHER_ROWS;
+    tpc_ar_form_t form = {.coll = gathers_rows ? TPCOMM_ALL_GATHER : call->coll,
+                          .twoshot = request->path == TPCOMM_PATH_TWOSHOT};
     tpc_ar_params_t params = state->params;
     bool moves = tpc_coll_moves_data(call->coll);
     size_t element = moves ? tpcomm_dtype_size(call->dtype) : 1;
     uint64_t left = moves ? call->count : 0;
+    if (gathers_rows && left > 0) /* as many of each rank; the last ranks have fewer, or none */
+        left = tpc_rows_per_rank(left / (uint64_t)call->hidden, params.size) * (uint64_t)call->hidden;
     uint64_t per_launch = tpc_ar_capacity(form, call->dtype, params.size, state->slot_bytes) / element;
     uint64_t packet = tpc_ar_packet_payload(form, call->dtype), owners = form.twoshot ? (uint64_t)params.size : 1;
-    uint64_t facts[4] = {left, call->coll == TPCOMM_BROADCAST ? (uint64_t)call->root : 0, 0, request->ordinal};
+    const tpc_flight_record_t *record = request->record; /* the call as its caller made it */
+    uint64_t facts[6] = {moves ? record->count : 0,
+                         call->coll == TPCOMM_BROADCAST ? (uint64_t)call->root : 0,
+                         0,
+                         (uint64_t)(uint32_t)record->rows.hidden << 32 | record->rows.form,
+                         (uint64_t)record->rows.eps << 32 | record->rows.bias,
+                         request->ordinal};
     params.in = call->in;
     params.out = call->out;
     params.dtype = moves ? call->dtype : 0;
@@ -271,7 +298,8 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
     params.root = call->root;
     params.early = (int32_t)tpc_hook_value("ar_early", state->early);
     params.in_stride = params.out_stride = left * element;
-    params.what = (uint32_t)call->coll | (uint32_t)request->path << 8 | (uint32_t)params.op << 16 |
+    if (gathers_rows) params.parts_bytes = call->count * element;
+    params.what = (uint32_t)record->coll | (uint32_t)record->path << 8 | (uint32_t)params.op << 16 |
                   (uint32_t)params.dtype << 20 | (uint32_t)request->capturing << 28;
     do {
         params.count = left < per_launch ? left : per_launch;
@@ -285,6 +313,7 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
         left -= params.count;
         params.in = (const unsigned char *)params.in + params.count * element;
         params.out = (unsigned char *)params.out + params.count * element;
+        if (gathers_rows) params.parts_bytes -= params.count * element;
     } while (left > 0);
     return TPCOMM_OK;
 }

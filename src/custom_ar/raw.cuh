@@ -81,12 +81,22 @@ TPC_DEVICE void raw_broadcast(const tpc_ar_params_t &p, const raw_t &raw, uint64
     if (!w.dead && !(p.rank == p.root && p.in == p.out)) store_raw((unsigned char *)p.out, i, raw.bytes, x);
 }
 
+/** all_gather: bytes of a rank's part. */
+TPC_DEVICE uint64_t gathered_bytes(const tpc_ar_params_t &p, uint64_t bytes, int rank) {
+    uint64_t from = (uint64_t)rank * p.out_stride;
+    if (p.parts_bytes == 0) return bytes;
+    if (from >= p.parts_bytes) return 0;
+    return p.parts_bytes - from < bytes ? p.parts_bytes - from : bytes;
+}
+
 TPC_DEVICE void raw_gather(const tpc_ar_params_t &p, const raw_t &raw, uint64_t i, waiter_t &w) {
     for (int r = 0; r < p.size && !w.dead; r++) {
         unsigned char *to = (unsigned char *)p.out + (uint64_t)r * p.out_stride;
+        uint64_t bytes = gathered_bytes(p, raw.bytes, r);
+        if (8 * i >= bytes) break; /* no rank after this one has more */
         uint64_t x =
-            r == p.rank ? load_raw((const unsigned char *)p.in, i, raw.bytes) : raw_take(p, raw, raw.slots, r, i, w);
-        if (!w.dead && !(r == p.rank && p.in == to)) store_raw(to, i, raw.bytes, x);
+            r == p.rank ? load_raw((const unsigned char *)p.in, i, bytes) : raw_take(p, raw, raw.slots, r, i, w);
+        if (!w.dead && !(r == p.rank && p.in == to)) store_raw(to, i, bytes, x);
     }
 }
 
@@ -104,9 +114,10 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
     raw_t raw = raw_begin(p, begun.epoch, p.count * element, p.slot_bytes);
     const unsigned char *in = (const unsigned char *)p.in;
     bool sends = COLL != TPCOMM_BROADCAST || p.rank == p.root;
+    uint64_t own_bytes = COLL == TPCOMM_ALL_GATHER ? gathered_bytes(p, raw.bytes, p.rank) : raw.bytes;
     if (sends)
-        for (uint64_t i = raw.first; i < raw.granules; i += raw.step) {
-            uint64_t value = load_raw(in, i, raw.bytes);
+        for (uint64_t i = raw.first; 8 * i < own_bytes; i += raw.step) {
+            uint64_t value = load_raw(in, i, own_bytes);
             for (int k = 1; k < p.size; k++) raw_push(p, raw, raw.slots, k, i, value);
         }
     waiter_t w = all_have_begun(begun);

@@ -98,6 +98,19 @@ TPC_DEVICE void compute_anew(uint32_t &x) {
     asm volatile("" : "+r"(x));
 }
 
+/** Room that the threads of a block share. */
+#define TPC_SHARED(type, name, count) __shared__ type name[count]
+
+/** Barrier of a block's first `threads` threads, whole warps. The others may have ended. */
+TPC_DEVICE void team_barrier(unsigned threads) {
+    asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+}
+
+/** The value of the thread of the own warp whose number differs in these bits. All 32 threads call it together. */
+TPC_DEVICE float warp_exchange(float x, int bits) {
+    return __shfl_xor_sync(0xFFFFFFFFu, x, bits);
+}
+
 TPC_DEVICE void wait_pause() {
     __nanosleep(64);
 }

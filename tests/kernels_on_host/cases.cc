@@ -233,7 +233,14 @@ static std::string mismatch(config_t &config) {
     return wrong;
 }
 
-const case_t cases[] = {{"dtypes", 100, dtypes},     {"mixed", 300, mixed},           {"wrap", 200, wrap},
-                        {"payloads", 200, payloads}, {"broadcasts", 100, broadcasts}, {"missing", 200, missing},
-                        {"aborted", 200, aborted},   {"mismatch", 200, mismatch}};
+const case_t cases[] = {{"dtypes", 100, dtypes},
+                        {"mixed", 300, mixed},
+                        {"wrap", 200, wrap},
+                        {"payloads", 200, payloads},
+                        {"broadcasts", 100, broadcasts},
+                        {"missing", 200, missing},
+                        {"aborted", 200, aborted},
+                        {"mismatch", 200, mismatch},
+                        {"norms", 150, norms},
+                        {"missing_norms", 100, missing_norms}};
 const int case_count = sizeof(cases) / sizeof(cases[0]);

@@ -14,6 +14,10 @@ struct case_t {
     std::string (*run)(hostrun::config_t &config);
 };
 
+/** norms.cc: calls with a norm, and the norm alone. */
+std::string norms(hostrun::config_t &config);
+std::string missing_norms(hostrun::config_t &config);
+
 extern const case_t cases[];
 extern const int case_count;
 

@@ -26,6 +26,9 @@
     X(late_dependency, "mixed", "WRA")         /* dependent launch: pushes before its predecessor has ended */         \
     X(phases_share_slots, "mixed", "WRA")      /* two-shot: results travel through the parts' slots */                 \
     X(result_kept_back, "mixed", "WRA")        /* two-shot: an owner does not send one result */                       \
+    X(norm_tree_upward, "norms", "WRA")        /* a group's squares are added in another order */                      \
+    X(norm_no_barrier, "norms", "WRA")         /* a warp reads the groups' sums before they are there */               \
+    X(norm_row_dropped, "norms", "WRA")        /* a row is not pushed to its last reader */                            \
     X(victim_named, "missing", "WRA")     /* a wait for a rank that itself waits for the missing one reports first */  \
     X(report_not_claimed, "missing", "R") /* many threads write one report */                                          \
     X(peers_not_told, "missing", "WRA")   /* of a failure */

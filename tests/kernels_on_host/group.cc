@@ -165,23 +165,33 @@ part_t group_t::make_part(int rank, const call_t &call, payload_t payload) {
     return part;
 }
 
-void group_t::launch(int rank, const call_t &call, part_t &part, tpc_ar_shape_t shape) {
+tpc_ar_params_t group_t::base_params(int rank) const {
     tpc_ar_params_t params = {};
     for (int k = 0; k < size; k++) params.workspace[k] = workspace[(size_t)((rank + k) % size)];
+    params.slot_bytes = (uint32_t)slot_bytes;
+    params.half_bytes = tpc_ar_half_bytes(size, slot_bytes);
+    params.host_fail = host_fail[(size_t)rank];
+    params.report = report[(size_t)rank];
+    params.rank = rank;
+    params.size = size;
+    return params;
+}
+
+void group_t::note_call() {
+    made.push_back({TPCOMM_BARRIER, TPCOMM_U8, TPCOMM_SUM, 0, 0, false});
+    parts.emplace_back((size_t)size, part_t());
+}
+
+void group_t::launch(int rank, const call_t &call, part_t &part, tpc_ar_shape_t shape) {
+    tpc_ar_params_t params = base_params(rank);
     params.in = part.in;
     params.out = part.out;
     params.count = call.count;
     params.in_stride = part.in_stride;
     params.out_stride = part.out_stride;
-    params.slot_bytes = (uint32_t)slot_bytes;
-    params.half_bytes = tpc_ar_half_bytes(size, slot_bytes);
-    params.host_fail = host_fail[(size_t)rank];
-    params.report = report[(size_t)rank];
     params.what =
         (uint32_t)call.coll | (uint32_t)call.dtype << 8 | (uint32_t)call.op << 16 | (uint32_t)call.twoshot << 24;
     params.hash = (uint32_t)call.count * 2654435761u ^ (uint32_t)call.root;
-    params.rank = rank;
-    params.size = size;
     params.dtype = call.dtype;
     params.op = call.op;
     params.root = call.root;

@@ -59,6 +59,10 @@ class group_t {
     /** All epochs of this rank, so many calls on. */
     std::string check_epochs(int rank, size_t calls) const;
 
+    /** For calls that a test launches itself: what every launch of a rank has; and that all ranks have made one. */
+    tpc_ar_params_t base_params(int rank) const;
+    void note_call();
+
     size_t calls() const { return made.size(); }
     uint32_t epoch_of(size_t call) const;
     tpc_ar_header_t *header(int rank) const { return (tpc_ar_header_t *)workspace[(size_t)rank]; }

@@ -13,8 +13,9 @@
  *
  * Every outcome that it shows is one that PTX allows, but not the other way round: loads never take a value from the
  * future, a fence makes stores visible at once, a launch's stores are in memory before the next launch of its rank. It
- * knows no time, no registers, no occupancy, and no compiler or hardware fault. What no kernel uses it does not have:
- * __shared__, warp operations, scopes other than sys.
+ * knows no time, no registers, no occupancy, and no compiler or hardware fault. Of shared memory and warp operations it
+ * has what kernels use (races on shared memory show by their results alone); scopes other than sys it does
+ * not have.
  */
 #ifndef TPC_KERNELS_ON_HOST_HOSTRUN_H
 #define TPC_KERNELS_ON_HOST_HOSTRUN_H
@@ -125,6 +126,12 @@ void barrier();
 /** Dependent launch: the launches before this thread's have ended, and their stores are in memory. */
 void await_predecessor();
 void release_successor();
+/** Of the block's threads 0 to threads - 1 alone. */
+void team_barrier(unsigned threads);
+/** What the thread of the same warp gives whose number differs in these bits; all 32 meet here. */
+float warp_exchange(float x, int bits);
+/** Memory of the block, filled with garbage; the same for all its threads that name it. Not checked for races. */
+void *block_memory(const char *name, size_t bytes);
 /** Nothing new was seen since the last pause: sleep until a store changes one of the words loaded since then. */
 void pause();
 uint64_t clock_ns();

@@ -4,6 +4,7 @@
 #define TPC_KERNELS_ON_HOST_INTERNAL_H
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,6 +52,7 @@ struct fiber_t {
     uint32_t barriers;    /**< passed */
     uint64_t sees_all_to; /**< memory time: no older value is seen any more */
     plain_t plain;
+    float exchange; /**< what it gives to its warp, then what it gets */
 
     std::shared_ptr<known_t> known;            /**< accesses that happened before this thread's next one */
     bool known_is_own;                         /**< nobody else holds it */
@@ -84,7 +86,9 @@ struct block_t {
     int rank;
     uint32_t index; /**< in the scenario */
     uint3 block_index;
-    std::vector<fiber_t *> fibers, ready, at_barrier;
+    std::vector<fiber_t *> fibers, ready, at_barrier, at_team_barrier;
+    std::map<int, std::vector<fiber_t *>> at_exchange; /**< by warp */
+    std::map<std::string, std::vector<uint64_t>> shared;
     size_t alive;
     int place, buffer_place; /**< in rank_t.active and in scenario_t.buffers; -1 */
     uint32_t barriers;
@@ -173,7 +177,7 @@ void race_fiber_start(fiber_t *fiber);
 void race_fiber_end(fiber_t *fiber);
 /** It knows now what the launches before its own did. */
 void race_awaited(fiber_t *fiber);
-void race_barrier(block_t *block);
+void race_barrier(const std::vector<fiber_t *> &met);
 void race_access(const void *at, int bytes, bool write, bool strong, const void *pc);
 void race_strong_store(const void *to);
 void race_strong_load(const void *from);

@@ -42,6 +42,14 @@ TPC_DEVICE uint32_t setting_load(const uint32_t *setting) {
     return value;
 }
 
+#define TPC_SHARED(type, name, count) type *name = (type *)hostrun::block_memory(#name, (count) * sizeof(type))
+TPC_DEVICE void team_barrier(unsigned threads) {
+    hostrun::team_barrier(threads);
+}
+TPC_DEVICE float warp_exchange(float x, int bits) {
+    return hostrun::warp_exchange(x, bits);
+}
+
 TPC_DEVICE uint64_t timer_ns() {
     return hostrun::clock_ns();
 }

@@ -127,14 +127,13 @@ void race_fiber_end(fiber_t *fiber) {
 
 /** All threads of the block know what each of them knew; that they know each other's accesses follows from the number
  * of barriers. */
-void race_barrier(block_t *block) {
-    const known_p &first = block->at_barrier.front()->known;
-    bool same = std::all_of(block->at_barrier.begin(), block->at_barrier.end(),
-                            [&](const fiber_t *fiber) { return fiber->known == first; });
+void race_barrier(const std::vector<fiber_t *> &met) {
+    const known_p &first = met.front()->known;
+    bool same = std::all_of(met.begin(), met.end(), [&](const fiber_t *fiber) { return fiber->known == first; });
     if (same) return;
     known_p known = std::make_shared<known_t>();
-    for (const fiber_t *fiber : block->at_barrier) known->join(*fiber->known);
-    for (fiber_t *fiber : block->at_barrier) {
+    for (const fiber_t *fiber : met) known->join(*fiber->known);
+    for (fiber_t *fiber : met) {
         fiber->known = known;
         fiber->known_is_own = false;
     }

@@ -127,17 +127,18 @@ static void wake_all() {
     sleepers.clear();
 }
 
-static void release_barrier(block_t *block) {
+/* All who have met go on, and know what each of them knew. */
+static void release_barrier(block_t *block, std::vector<fiber_t *> &met) {
     uint64_t sees_all_to = 0;
     block->barriers++;
-    for (const fiber_t *fiber : block->at_barrier) sees_all_to = std::max(sees_all_to, fiber->sees_all_to);
-    if (scenario.config.race) race_barrier(block);
-    for (fiber_t *fiber : block->at_barrier) {
+    for (const fiber_t *fiber : met) sees_all_to = std::max(sees_all_to, fiber->sees_all_to);
+    if (scenario.config.race) race_barrier(met);
+    for (fiber_t *fiber : met) {
         fiber->barriers = block->barriers;
         fiber->sees_all_to = sees_all_to;
         make_ready(fiber);
     }
-    block->at_barrier.clear();
+    met.clear();
 }
 
 void barrier() {
@@ -148,8 +149,49 @@ void barrier() {
     if (block->alive != block->fibers.size()) fail("__syncthreads, after a thread of the block has ended");
     take_off(fiber, AT_BARRIER);
     block->at_barrier.push_back(fiber);
-    if (block->at_barrier.size() == block->alive) release_barrier(block);
+    if (block->at_barrier.size() == block->alive) release_barrier(block, block->at_barrier);
     fiber_leave();
+}
+
+void team_barrier(unsigned threads) {
+    fiber_t *fiber = current;
+    block_t *block = fiber->block;
+    settle(fiber);
+    count_step();
+    if ((unsigned)fiber->index >= threads || threads % 32 != 0)
+        fail("a barrier of %u threads, in thread %d", threads, fiber->index);
+    take_off(fiber, AT_BARRIER);
+    block->at_team_barrier.push_back(fiber);
+    if (block->at_team_barrier.size() == threads) release_barrier(block, block->at_team_barrier);
+    fiber_leave();
+}
+
+float warp_exchange(float x, int bits) {
+    fiber_t *fiber = current;
+    std::vector<fiber_t *> &met = fiber->block->at_exchange[fiber->index / 32];
+    settle(fiber);
+    count_step();
+    fiber->exchange = x;
+    take_off(fiber, AT_BARRIER);
+    met.push_back(fiber);
+    if (met.size() == 32) {
+        float given[32];
+        for (const fiber_t *other : met) given[other->index % 32] = other->exchange;
+        for (fiber_t *other : met) {
+            other->exchange = given[(other->index ^ bits) % 32];
+            make_ready(other);
+        }
+        met.clear();
+    }
+    fiber_leave();
+    return fiber->exchange;
+}
+
+void *block_memory(const char *name, size_t bytes) {
+    std::vector<uint64_t> &memory = current->block->shared[name];
+    if (memory.empty())
+        for (size_t i = 0; i < (bytes + 7) / 8; i++) memory.push_back(scenario.random.bits());
+    return memory.data();
 }
 
 uint64_t clock_ns() {

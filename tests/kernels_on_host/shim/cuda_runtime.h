@@ -51,6 +51,9 @@ static inline float __fmul_rn(float a, float b) {
 static inline float __fdiv_rn(float a, float b) {
     return a / b;
 }
+static inline float __frsqrt_rn(float x) {
+    return (float)(1.0 / sqrt((double)x));
+}
 static inline double __dadd_rn(double a, double b) {
     return a + b;
 }

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * What kernels of another folder take of a group's custom_ar state: its memory, so that their calls stand in one order
+ * with those of custom_ar's own kernels, and epochs and slots serve them all.
+ */
+#ifndef TPC_CUSTOM_AR_SHARE_H
+#define TPC_CUSTOM_AR_SHARE_H
+
+#include "backend/backend.h"
+#include "custom_ar/ar_abi.h"
+
+/** Bytes of a slot in such a group; 0: the limit leaves no room. Pure: gate, capacity and allocation come from it. */
+size_t tpc_ar_slot_bytes(const tpc_agreed_t *agreed);
+
+/** What is the same in every launch of a group of two ranks or more. state: of tpc_custom_ar_backend. */
+const tpc_ar_params_t *tpc_ar_shared_params(const void *state);
+
+/**
+ * Load a kernel, so that it is not loaded while another waits for a peer, and say how many of its blocks, of `threads`
+ * working threads, this group may launch: all that wait for each other are resident together. Fails: NO_TRANSPORT (no
+ * image for this device), DEVICE.
+ */
+tpcomm_status_t tpc_ar_grid_limit(const void *state, const void *kernel, int32_t threads, int32_t *blocks_p);
+
+#endif

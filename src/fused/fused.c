@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Host side of the fused kernels: which calls they carry, and the shape of a launch. Memory, epochs, deadlines and
+ * reports of failures are custom_ar's: this backend launches other kernels into them.
+ */
+#include "fused/fused.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/hook.h"
+#include "custom_ar/custom_ar.h"
+#include "custom_ar/share.h"
+#include "fused/instances.h"
+#include "fused/params.h"
+
+enum { DTYPES = 3, VECTORS = 3, WARPS = 4 };
+static const tpcomm_dtype_t dtypes[DTYPES] = {TPCOMM_F32, TPCOMM_F16, TPCOMM_BF16};
+
+/* Rows up to which a thread has two vectors of a row, so that fewer warps meet at the row's barrier; more rows fill the
+ * GPU better with one. */
+#define FEW_ROWS 16u
+
+typedef struct {
+    tpc_backend_group_t group;
+    const void *shared;                         /* custom_ar's state */
+    int32_t blocks_max[DTYPES][VECTORS][WARPS]; /* by 1, 2, 4 vectors, and up to 2, 4, 8, 16 warps */
+} state_t;
+
+static int index_of_dtype(tpcomm_dtype_t dtype) {
+    return dtype == TPCOMM_F32 ? 0 : dtype == TPCOMM_F16 ? 1 : 2;
+}
+
+static int index_of_warps(int32_t warps) {
+    return warps <= 2 ? 0 : warps <= 4 ? 1 : warps <= 8 ? 2 : 3;
+}
+
+/* ------------------------------------------------------------------ what it carries */
+
+/* Rows that one launch carries. Gate and capacity both come from here. */
+static uint64_t rows_per_launch(const tpc_agreed_t *agreed, tpcomm_dtype_t dtype, int32_t hidden) {
+    return tpc_ar_slot_bytes(agreed) / ((size_t)hidden * tpcomm_dtype_size(dtype));
+}
+
+static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key) {
+    (void)path;
+    if (agreed->device_kind != TPCOMM_DEVICE_CUDA) return "the group's device is not a GPU";
+    if (!tpc_coll_norms(key->coll)) return "only calls with a norm are fused";
+    if (agreed->size == 1) return "a group of one rank has nobody to talk to";
+    if (agreed->topology == TPC_TOPOLOGY_MULTI_HOST) return "the ranks are on several hosts and share no device memory";
+    if (rows_per_launch(agreed, key->dtype, key->hidden) == 0)
+        return "a row is larger than a slot of so small a workspace";
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ making */
+
+static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes_p) {
+    (void)agreed;
+    *bytes_p = 0;
+    return TPCOMM_OK;
+}
+
+/* Every kernel that a call of this group may launch, the norm alone too. */
+static tpcomm_status_t load_kernels(state_t *state) {
+    for (int d = 0; d < DTYPES; d++)
+        for (int v = 0; v < VECTORS; v++) {
+            const tpc_fused_instances_t *instances = tpc_fused_instances(dtypes[d]);
+            const void *kernel = instances->fused_kernel(state->group.agreed.size, 1 << v);
+            for (int w = 0; w < WARPS; w++) {
+                tpcomm_status_t status = tpc_ar_grid_limit(state->shared, kernel, 64 << w, &state->blocks_max[d][v][w]);
+                if (status != TPCOMM_OK) return status;
+            }
+            struct cudaFuncAttributes attributes;
+            tpcomm_status_t status = tpc_cuda_error(cudaFuncGetAttributes(&attributes, instances->norm_kernel(1 << v)),
+                                                    "cannot load the norm's kernels");
+            if (status != TPCOMM_OK) return status;
+        }
+    return TPCOMM_OK;
+}
+
+static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) {
+    state_t *state = calloc(1, sizeof *state);
+    tpcomm_status_t status = state != NULL ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    const void *shared = group->state_of(group->made, &tpc_custom_ar_backend);
+    if (shared == NULL) { /* so on all ranks */
+        free(state);
+        return tpc_error(TPCOMM_ERR_UNSUPPORTED, "it shares the memory of %s, which this group goes without",
+                         tpc_custom_ar_backend.name);
+    }
+    if (status == TPCOMM_OK) status = tpc_hook("fused", group->rank);
+    if (status == TPCOMM_OK) {
+        state->group = *group;
+        state->shared = shared;
+        tpc_cuda_scope_t scope;
+        status = tpc_cuda_enter(&group->devices[group->rank], &scope);
+        if (status == TPCOMM_OK) {
+            status = load_kernels(state);
+            tpc_cuda_leave(scope);
+        }
+    }
+    status =
+        tpc_team_gather(group->bootstrap, group->team, "load fused kernels", status, NULL, 0, NULL, group->deadline);
+    if (status != TPCOMM_OK) {
+        free(state);
+        return status;
+    }
+    *state_p = state;
+    return TPCOMM_OK;
+}
+
+static void destroy(void *state) {
+    free(state);
+}
+
+/* ------------------------------------------------------------------ calls */
+
+static tpc_norm_shape_t shape_for(const state_t *state, const tpcomm_rms_norm_t *norm, uint64_t rows,
+                                  int32_t *blocks_p) {
+    int32_t vectors = norm->dtype != TPCOMM_F32 && rows <= FEW_ROWS ? 2 : 1;
+    tpc_norm_shape_t shape = tpc_norm_shape(norm->hidden, (int32_t)tpc_hook_value("fused_vectors", (uint64_t)vectors));
+    int v = shape.vectors == 1 ? 0 : shape.vectors == 2 ? 1 : 2;
+    uint64_t most = (uint64_t)state->blocks_max[index_of_dtype(norm->dtype)][v][index_of_warps(shape.warps)];
+    if (rows > most) { /* as many turns as it must, all blocks alike */
+        uint64_t turns = (rows + most - 1) / most;
+        rows = (rows + turns - 1) / turns;
+    }
+    *blocks_p = rows > 0 ? (int32_t)rows : 1;
+    return shape;
+}
+
+static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outcome_t *outcome_p) {
+    const state_t *state = opaque;
+    const tpcomm_rms_norm_t *norm = request->norm;
+    const tpc_flight_record_t *record = request->record;
+    int32_t size = state->group.agreed.size;
+    tpc_ar_params_t params = *tpc_ar_shared_params(state->shared);
+    tpc_norm_params_t rows = tpc_norm_params(norm);
+    if (record->coll == TPCOMM_REDUCE_SCATTER_RMS_NORM) rows.per_rank = tpc_rows_per_rank(norm->tokens, size);
+    uint64_t left = rows.per_rank > 0 ? rows.per_rank : norm->tokens;
+    uint64_t capacity = rows_per_launch(&state->group.agreed, norm->dtype, norm->hidden);
+    params.op = TPCOMM_SUM;
+    params.early = (int32_t)tpc_hook_value("ar_early", (uint64_t)params.early);
+    params.dtype = norm->dtype;
+    params.what = (uint32_t)record->coll | (uint32_t)record->path << 8 | (uint32_t)TPCOMM_SUM << 16 |
+                  (uint32_t)norm->dtype << 20 | (uint32_t)request->capturing << 28;
+    do {
+        rows.rows = left < capacity ? left : capacity;
+        uint64_t facts[5] = {norm->tokens, left, (uint64_t)(uint32_t)record->rows.hidden << 32 | record->rows.form,
+                             (uint64_t)record->rows.eps << 32 | record->rows.bias, request->ordinal};
+        uint64_t hash = tpc_hash(TPC_HASH_START, facts, sizeof facts);
+        params.hash = (uint32_t)(hash ^ hash >> 32);
+        int32_t blocks = 1;
+        tpc_norm_shape_t shape = shape_for(state, norm, rows.rows, &blocks);
+        tpcomm_status_t status = tpc_cuda_error(
+            tpc_fused_instances(norm->dtype)->launch_fused(&params, &rows, shape, blocks, request->stream), "launch");
+        if (status != TPCOMM_OK) return status;
+        rows.first += rows.rows;
+        left -= rows.rows;
+    } while (left > 0);
+    uint64_t bytes = norm->tokens * (uint64_t)norm->hidden * tpcomm_dtype_size(norm->dtype);
+    *outcome_p = (tpc_outcome_t){.last_rank = -1,
+                                 .wire_bytes = rows.per_rank > 0 ? bytes / (uint64_t)size * (uint64_t)(size - 1)
+                                                                 : bytes * (uint64_t)(size - 1)};
+    return TPCOMM_OK;
+}
+
+/* ------------------------------------------------------------------ what custom_ar does for both */
+
+static void wake(void *state) {
+    (void)state;
+}
+
+static void poll(void *state) {
+    (void)state;
+}
+
+static tpcomm_status_t set_timeout(void *state, uint32_t timeout_ms) {
+    (void)state, (void)timeout_ms;
+    return TPCOMM_OK;
+}
+
+static const char *check_stream(void *state, tpcomm_stream_t stream) {
+    (void)state, (void)stream;
+    return NULL;
+}
+
+static uint64_t rank_seq(void *state, int32_t rank) {
+    (void)state, (void)rank;
+    return 0;
+}
+
+static const char *kernels(void) {
+    return tpc_custom_ar_backend.kernels();
+}
+
+static const tpcomm_path_t paths[] = {TPCOMM_PATH_FUSED_ONESHOT, 0};
+
+const tpc_backend_t tpc_fused_backend = {
+    .name = "fused",
+    .device_kind = TPCOMM_DEVICE_CUDA,
+    .paths = paths,
+    .kernels = kernels,
+    .why_not = why_not,
+    .workspace_bytes = workspace_bytes,
+    .create = create,
+    .destroy = destroy,
+    .wake = wake,
+    .poll = poll,
+    .set_timeout = set_timeout,
+    .check_stream = check_stream,
+    .rank_seq = rank_seq,
+    .run = run,
+};

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * Residual, RMSNorm and quantisation of one row by the working threads of a block: docs/numerics.md's arithmetic, the
+ * same bits for any number of threads.
+ *
+ * A row is taken in octets of 8 consecutive elements. A warp owns whole groups of 32 octets: group warp, warp + warps,
+ * ...; lane l has octet l of each. So an octet's sum of squares is one thread's, a group's is a tree in a warp, and
+ * only the groups' sums, 64 at most, go through shared memory; every warp then adds these up for itself. One barrier a
+ * row: the sums of consecutive rows have places of their own, and a warp that writes row r + 2's has passed the barrier
+ * of r + 1, which no warp reaches before it has read those of row r.
+ */
+#ifndef TPC_FUSED_NORM_CUH
+#define TPC_FUSED_NORM_CUH
+
+#include "custom_ar/vec.cuh"
+#include "fused_abi.h"
+
+#define TPC_NORM_GROUPS 64
+
+/** The working threads of a block, and what they exchange. */
+struct team_t {
+    unsigned threads, warps, warp, lane;
+    float *groups;      /**< [2][TPC_NORM_GROUPS], zeros where a row has no group */
+    uint32_t *greatest; /**< [2][32] */
+};
+
+/** Packets of 16 bytes that hold an octet. */
+template <typename T> struct octet_packets {
+    enum { COUNT = 8 / element_t<T>::PER_VEC };
+};
+
+/** V octets of a thread: x[packet][v], so that packets of one kind lie together. */
+template <typename T, int V> struct octets_t {
+    vec_t x[octet_packets<T>::COUNT][V];
+    TPC_DEVICE float get(int v, int e) const {
+        return element_t<T>::get(x[e / element_t<T>::PER_VEC][v], e % element_t<T>::PER_VEC);
+    }
+    /** All of an octet, rounded: elements that share a word are put one after the other. */
+    TPC_DEVICE void put(int v, const float *value) {
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            element_t<T>::put(x[e / element_t<T>::PER_VEC][v], e % element_t<T>::PER_VEC, value[e]);
+    }
+};
+
+/** The v-th octet of a thread of the team. */
+TPC_DEVICE uint32_t octet_of(const team_t &team, int v) {
+    return 32 * (team.warp + (uint32_t)v * team.warps) + team.lane;
+}
+
+template <typename T, int V>
+TPC_DEVICE void load_row(const unsigned char *row, uint32_t hidden, const team_t &team, octets_t<T, V> &row_p) {
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        uint32_t octet = octet_of(team, v);
+        if (8 * octet >= hidden) continue;
+#pragma unroll
+        for (int i = 0; i < octet_packets<T>::COUNT; i++)
+            row_p.x[i][v] = load_vec(row, 8 * sizeof(T) * octet + 16 * i, hidden * sizeof(T));
+    }
+}
+
+template <typename T, int V>
+TPC_DEVICE void store_row(unsigned char *row, uint32_t hidden, const team_t &team, const octets_t<T, V> &x) {
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        uint32_t octet = octet_of(team, v);
+        if (8 * octet >= hidden) continue;
+#pragma unroll
+        for (int i = 0; i < octet_packets<T>::COUNT; i++)
+            store_vec(row, 8 * sizeof(T) * octet + 16 * i, hidden * sizeof(T), x.x[i][v]);
+    }
+}
+
+TPC_DEVICE float warp_tree(float x) {
+#pragma unroll
+    for (int stride = 16; stride > 0; stride /= 2)
+        x = __fadd_rn(x, warp_exchange(x, TPC_FAULT(norm_tree_upward) ? 16 / stride : stride));
+    return x;
+}
+
+TPC_DEVICE uint32_t warp_greatest(uint32_t x) {
+#pragma unroll
+    for (int stride = 16; stride > 0; stride /= 2) {
+        uint32_t other = __float_as_uint(warp_exchange(__uint_as_float(x), stride));
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+/** E4M3, saturating. A code is a float of 4 exponent bits whose bias is 120 less; below 2^-6, units of 2^-9, which is a
+ * unit of f32 next to 2^14. */
+TPC_DEVICE uint32_t f8_of(float x) {
+    uint32_t bits = __float_as_uint(x), magnitude = bits & 0x7FFFFFFFu, most = 0x43E00000u; /* 448 */
+    uint32_t kept = magnitude > most ? most : magnitude;
+    uint32_t code = (kept - (120u << 23) + 0x7FFFFu + (kept >> 20 & 1u)) >> 20;
+    if (kept < 121u << 23) code = __float_as_uint(__fadd_rn(__uint_as_float(kept), 16384.0f)) - 0x46800000u;
+    code |= bits >> 24 & 0x80u;
+    return magnitude > 0x7F800000u ? 0x7Fu : code;
+}
+
+TPC_DEVICE void store_codes(unsigned char *row, uint32_t octet, uint32_t low, uint32_t high) {
+    unsigned char *to = row + 8 * octet;
+    if (((uintptr_t)to & 7u) == 0) {
+        *(uint2 *)to = make_uint2(low, high);
+        return;
+    }
+#pragma unroll
+    for (int b = 0; b < 4; b++) {
+        to[b] = (unsigned char)(low >> (8 * b));
+        to[4 + b] = (unsigned char)(high >> (8 * b));
+    }
+}
+
+template <typename T, int V>
+TPC_DEVICE void quantize_row(unsigned char *row, uint32_t hidden, const team_t &team, const octets_t<T, V> &y,
+                             float scale) {
+    float inverse = __fdiv_rn(1.0f, scale);
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        uint32_t octet = octet_of(team, v), word[2] = {0, 0};
+        if (8 * octet >= hidden) continue;
+#pragma unroll
+        for (int e = 0; e < 8; e++) word[e / 4] |= f8_of(__fmul_rn(y.get(v, e), inverse)) << (8 * (e % 4));
+        store_codes(row, octet, word[0], word[1]);
+    }
+}
+
+/** The scale of a row whose greatest magnitude has these bits; 1 where that would be zero or subnormal. */
+TPC_DEVICE float scale_of(uint32_t greatest) {
+    float scale = __fdiv_rn(__uint_as_float(greatest), 448.0f);
+    if (isnan(scale)) return __uint_as_float(TPC_CANONICAL_F32);
+    return scale < 0x1p-126f ? 1.0f : scale;
+}
+
+template <typename T> TPC_DEVICE void load_weight(const tpc_norm_params_t &n, uint32_t octet, float *weight) {
+    const unsigned char *from = (const unsigned char *)n.weight;
+    if (n.weight_is_f32) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            vec_t w = load_vec(from, 32 * octet + 16 * i, 4 * (uint64_t)n.hidden);
+#pragma unroll
+            for (int e = 0; e < 4; e++) weight[4 * i + e] = element_t<float>::get(w, e);
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < octet_packets<T>::COUNT; i++) {
+        vec_t w = load_vec(from, 8 * sizeof(T) * octet + 16 * i, sizeof(T) * (uint64_t)n.hidden);
+#pragma unroll
+        for (int e = 0; e < element_t<T>::PER_VEC; e++) weight[element_t<T>::PER_VEC * i + e] = element_t<T>::get(w, e);
+    }
+}
+
+/** Whether a thread holds its part of the residual while it waits; with more octets it would cost spills. */
+template <int V> struct residual_early {
+    enum { YES = V <= 2 };
+};
+
+/** Row `index` of the residual, if there is one. */
+template <typename T, int V>
+TPC_DEVICE void load_residual(const tpc_norm_params_t &n, uint64_t index, const team_t &team,
+                              octets_t<T, V> &residual) {
+    if (n.residual == nullptr || !residual_early<V>::YES) return;
+    load_row<T, V>((const unsigned char *)n.residual + index * n.residual_stride, (uint32_t)n.hidden, team, residual);
+}
+
+/** x = x + residual, rounded; into the residual as well. */
+template <typename T, int V>
+TPC_DEVICE void add_residual(const tpc_norm_params_t &n, uint64_t index, const team_t &team, octets_t<T, V> &x,
+                             const octets_t<T, V> &residual) {
+    unsigned char *row = (unsigned char *)n.residual + index * n.residual_stride;
+    const uint32_t hidden = (uint32_t)n.hidden, end = hidden * (uint32_t)sizeof(T);
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        uint32_t octet = octet_of(team, v);
+        if (8 * octet >= hidden) continue;
+#pragma unroll
+        for (int i = 0; i < octet_packets<T>::COUNT; i++) {
+            uint32_t at = (uint32_t)(8 * sizeof(T)) * octet + 16 * i;
+            vec_t other = residual_early<V>::YES ? residual.x[i][v] : load_vec(row, at, end), sum;
+#pragma unroll
+            for (int e = 0; e < element_t<T>::PER_VEC; e++)
+                element_t<T>::put(sum, e, __fadd_rn(element_t<T>::get(x.x[i][v], e), element_t<T>::get(other, e)));
+            x.x[i][v] = sum;
+            store_vec(row, at, end, sum);
+        }
+    }
+}
+
+/**
+ * The whole block of working threads calls this with a row's sum, rounded: x. residual: as load_residual left it.
+ * index: of the row in the outputs. turn: 0, 1, ... for the rows of a block, one after the other.
+ */
+template <typename T, int V>
+TPC_DEVICE void norm_row(const tpc_norm_params_t &n, uint64_t index, unsigned turn, const team_t &team,
+                         octets_t<T, V> &x, const octets_t<T, V> &residual) {
+    const uint32_t hidden = (uint32_t)n.hidden;
+    float *groups = team.groups + (turn % 2 * TPC_NORM_GROUPS);
+    if (n.sum != nullptr) store_row<T, V>((unsigned char *)n.sum + index * n.sum_stride, hidden, team, x);
+    if (n.residual != nullptr) add_residual<T, V>(n, index, team, x, residual);
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        uint32_t group = team.warp + (uint32_t)v * team.warps;
+        float squares = 0;
+        if (8 * octet_of(team, v) < hidden) {
+            squares = __fmul_rn(x.get(v, 0), x.get(v, 0));
+#pragma unroll
+            for (int e = 1; e < 8; e++) squares = __fadd_rn(squares, __fmul_rn(x.get(v, e), x.get(v, e)));
+        }
+        squares = warp_tree(squares);
+        if (team.lane == 0 && group < TPC_NORM_GROUPS) groups[group] = squares;
+    }
+    if (!TPC_FAULT(norm_no_barrier)) team_barrier(team.threads);
+    float squares = groups[team.lane];
+    squares = warp_tree(__fadd_rn(squares, groups[team.lane + 32]));
+    float inverse = __frsqrt_rn(__fadd_rn(__fdiv_rn(squares, (float)hidden), n.eps));
+    uint32_t greatest = 0;
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        uint32_t octet = octet_of(team, v);
+        if (8 * octet >= hidden) continue;
+        float y[8];
+        load_weight<T>(n, octet, y);
+#pragma unroll
+        for (int e = 0; e < 8; e++) y[e] = __fmul_rn(__fmul_rn(x.get(v, e), inverse), __fadd_rn(y[e], n.weight_bias));
+        x.put(v, y);
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            uint32_t magnitude = __float_as_uint(x.get(v, e)) & 0x7FFFFFFFu; /* a NaN is above all */
+            greatest = magnitude > greatest ? magnitude : greatest;
+        }
+    }
+    if (n.out != nullptr) store_row<T, V>((unsigned char *)n.out + index * n.out_stride, hidden, team, x);
+    if (n.quant == TPCOMM_QUANT_NONE) return;
+    float scale;
+    if (n.quant == TPCOMM_QUANT_F8_TENSOR) {
+        scale = *n.scale;
+    } else {
+        uint32_t *places = team.greatest + turn % 2 * 32;
+        greatest = warp_greatest(greatest);
+        if (team.lane == 0) places[team.warp] = greatest;
+        team_barrier(team.threads);
+        scale = scale_of(warp_greatest(team.lane < team.warps ? places[team.lane] : 0));
+        if (team.warp == 0 && team.lane == 0) n.scale[index] = scale;
+    }
+    quantize_row<T, V>((unsigned char *)n.quantized + index * n.quantized_stride, hidden, team, x, scale);
+}
+
+/** The team of a block; a barrier must follow before norm_row. */
+TPC_DEVICE team_t make_team(unsigned threads, float *groups, uint32_t *greatest) {
+    for (unsigned i = threadIdx.x; i < 2 * TPC_NORM_GROUPS; i += threads) groups[i] = 0;
+    team_t team = {threads, threads / 32, threadIdx.x / 32, threadIdx.x % 32, groups, greatest};
+    return team;
+}
+
+/** The norm alone: in is the sum. */
+template <typename T, int V>
+__global__ void __launch_bounds__(TPC_NORM_MAX_THREADS) norm_rows(const __grid_constant__ tpc_norm_params_t n) {
+    TPC_SHARED(float, groups, 2 * TPC_NORM_GROUPS);
+    TPC_SHARED(uint32_t, greatest, 2 * 32);
+    team_t team = make_team(blockDim.x, groups, greatest);
+    team_barrier(team.threads);
+    unsigned turn = 0;
+    for (uint64_t row = blockIdx.x; row < n.rows; row += gridDim.x, turn++) {
+        octets_t<T, V> x, residual;
+        load_row<T, V>((const unsigned char *)n.in + row * n.in_stride, (uint32_t)n.hidden, team, x);
+        load_residual<T, V>(n, row, team, residual);
+        norm_row<T, V>(n, row, turn, team, x, residual);
+    }
+}
+
+#endif
