@@ -43,6 +43,36 @@ template <typename T, int V> struct octets_t {
     }
 };
 
+/*
+ * 16 bytes of a row. Rows are whole vectors, so that nothing is read or written beside them. What is not aligned goes
+ * by bytes, out of line: every kernel has many of these places, and engines' rows are aligned.
+ */
+static __device__ __noinline__ vec_t load_bytes(const unsigned char *from) {
+    vec_t v = {{0, 0, 0, 0}};
+#pragma unroll
+    for (int b = 0; b < 16; b++) v.word[b / 4] |= (uint32_t)from[b] << (8 * (b % 4));
+    return v;
+}
+
+static __device__ __noinline__ void store_bytes(unsigned char *to, vec_t v) {
+#pragma unroll
+    for (int b = 0; b < 16; b++) to[b] = (unsigned char)(v.word[b / 4] >> (8 * (b % 4)));
+}
+
+TPC_DEVICE vec_t load_piece(const unsigned char *from) {
+    if (((uintptr_t)from & 15u) != 0) return load_bytes(from);
+    uint4 q = *(const uint4 *)from;
+    vec_t v = {{q.x, q.y, q.z, q.w}};
+    return v;
+}
+
+TPC_DEVICE void store_piece(unsigned char *to, const vec_t &v) {
+    if (((uintptr_t)to & 15u) != 0)
+        store_bytes(to, v);
+    else
+        *(uint4 *)to = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
+}
+
 /** The v-th octet of a thread of the team. */
 TPC_DEVICE uint32_t octet_of(const team_t &team, int v) {
     return 32 * (team.warp + (uint32_t)v * team.warps) + team.lane;
@@ -56,7 +86,7 @@ TPC_DEVICE void load_row(const unsigned char *row, uint32_t hidden, const team_t
         if (8 * octet >= hidden) continue;
 #pragma unroll
         for (int i = 0; i < octet_packets<T>::COUNT; i++)
-            row_p.x[i][v] = load_vec(row, 8 * sizeof(T) * octet + 16 * i, hidden * sizeof(T));
+            row_p.x[i][v] = load_piece(row + 8 * sizeof(T) * octet + 16 * i);
     }
 }
 
@@ -67,8 +97,7 @@ TPC_DEVICE void store_row(unsigned char *row, uint32_t hidden, const team_t &tea
         uint32_t octet = octet_of(team, v);
         if (8 * octet >= hidden) continue;
 #pragma unroll
-        for (int i = 0; i < octet_packets<T>::COUNT; i++)
-            store_vec(row, 8 * sizeof(T) * octet + 16 * i, hidden * sizeof(T), x.x[i][v]);
+        for (int i = 0; i < octet_packets<T>::COUNT; i++) store_piece(row + 8 * sizeof(T) * octet + 16 * i, x.x[i][v]);
     }
 }
 
@@ -99,17 +128,20 @@ TPC_DEVICE uint32_t f8_of(float x) {
     return magnitude > 0x7F800000u ? 0x7Fu : code;
 }
 
-TPC_DEVICE void store_codes(unsigned char *row, uint32_t octet, uint32_t low, uint32_t high) {
-    unsigned char *to = row + 8 * octet;
-    if (((uintptr_t)to & 7u) == 0) {
-        *(uint2 *)to = make_uint2(low, high);
-        return;
-    }
+static __device__ __noinline__ void store_codes_bytes(unsigned char *to, uint32_t low, uint32_t high) {
 #pragma unroll
     for (int b = 0; b < 4; b++) {
         to[b] = (unsigned char)(low >> (8 * b));
         to[4 + b] = (unsigned char)(high >> (8 * b));
     }
+}
+
+TPC_DEVICE void store_codes(unsigned char *row, uint32_t octet, uint32_t low, uint32_t high) {
+    unsigned char *to = row + 8 * octet;
+    if (((uintptr_t)to & 7u) != 0)
+        store_codes_bytes(to, low, high);
+    else
+        *(uint2 *)to = make_uint2(low, high);
 }
 
 template <typename T, int V>
@@ -138,7 +170,7 @@ template <typename T> TPC_DEVICE void load_weight(const tpc_norm_params_t &n, ui
     if (n.weight_is_f32) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            vec_t w = load_vec(from, 32 * octet + 16 * i, 4 * (uint64_t)n.hidden);
+            vec_t w = load_piece(from + 32 * octet + 16 * i);
 #pragma unroll
             for (int e = 0; e < 4; e++) weight[4 * i + e] = element_t<float>::get(w, e);
         }
@@ -146,7 +178,7 @@ template <typename T> TPC_DEVICE void load_weight(const tpc_norm_params_t &n, ui
     }
 #pragma unroll
     for (int i = 0; i < octet_packets<T>::COUNT; i++) {
-        vec_t w = load_vec(from, 8 * sizeof(T) * octet + 16 * i, sizeof(T) * (uint64_t)n.hidden);
+        vec_t w = load_piece(from + 8 * sizeof(T) * octet + 16 * i);
 #pragma unroll
         for (int e = 0; e < element_t<T>::PER_VEC; e++) weight[element_t<T>::PER_VEC * i + e] = element_t<T>::get(w, e);
     }
@@ -170,20 +202,20 @@ template <typename T, int V>
 TPC_DEVICE void add_residual(const tpc_norm_params_t &n, uint64_t index, const team_t &team, octets_t<T, V> &x,
                              const octets_t<T, V> &residual) {
     unsigned char *row = (unsigned char *)n.residual + index * n.residual_stride;
-    const uint32_t hidden = (uint32_t)n.hidden, end = hidden * (uint32_t)sizeof(T);
+    const uint32_t hidden = (uint32_t)n.hidden;
 #pragma unroll
     for (int v = 0; v < V; v++) {
         uint32_t octet = octet_of(team, v);
         if (8 * octet >= hidden) continue;
 #pragma unroll
         for (int i = 0; i < octet_packets<T>::COUNT; i++) {
-            uint32_t at = (uint32_t)(8 * sizeof(T)) * octet + 16 * i;
-            vec_t other = residual_early<V>::YES ? residual.x[i][v] : load_vec(row, at, end), sum;
+            unsigned char *at = row + 8 * sizeof(T) * octet + 16 * i;
+            vec_t other = residual_early<V>::YES ? residual.x[i][v] : load_piece(at), sum;
 #pragma unroll
             for (int e = 0; e < element_t<T>::PER_VEC; e++)
                 element_t<T>::put(sum, e, __fadd_rn(element_t<T>::get(x.x[i][v], e), element_t<T>::get(other, e)));
             x.x[i][v] = sum;
-            store_vec(row, at, end, sum);
+            store_piece(at, sum);
         }
     }
 }
