@@ -193,8 +193,9 @@ static uint64_t rank_seq(void *state, int32_t rank) {
     return 0;
 }
 
-static const char *kernels(void) {
-    return tpc_custom_ar_backend.kernels();
+static const char *describe(const void *state) {
+    (void)state;
+    return TPC_CUDA_ARCHITECTURES; /* of this build */
 }
 
 static const tpcomm_path_t paths[] = {TPCOMM_PATH_FUSED_ONESHOT, 0};
@@ -203,7 +204,7 @@ const tpc_backend_t tpc_fused_backend = {
     .name = "fused",
     .device_kind = TPCOMM_DEVICE_CUDA,
     .paths = paths,
-    .kernels = kernels,
+    .describe = describe,
     .why_not = why_not,
     .workspace_bytes = workspace_bytes,
     .create = create,
