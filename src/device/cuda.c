@@ -14,7 +14,7 @@
 /* What the caller had in cudaGetLastError when we came in: ours is taken away again, his is not. */
 static _Thread_local cudaError_t callers_error;
 
-static void forget_error(void) {
+void tpc_cuda_forget_error(void) {
     if (callers_error == cudaSuccess) (void)cudaGetLastError();
 }
 
@@ -32,7 +32,7 @@ static void register_fork(void) {
 tpcomm_status_t tpc_cuda_error_number(int error, const char *what) {
     if (error == cudaSuccess) return TPCOMM_OK;
     cudaError_t code = (cudaError_t)error;
-    forget_error();
+    tpc_cuda_forget_error();
     return tpc_error(code == cudaErrorMemoryAllocation ? TPCOMM_ERR_NO_MEMORY : TPCOMM_ERR_DEVICE, "%s: %s (%s)", what,
                      cudaGetErrorName(code), cudaGetErrorString(code));
 }
@@ -83,6 +83,18 @@ tpcomm_status_t tpc_cuda_enter(const tpc_cuda_facts_t *facts, tpc_cuda_scope_t *
     return status;
 }
 
+bool tpc_cuda_is_primary(const tpc_cuda_facts_t *facts) {
+    const tpc_cuda_driver_t *driver;
+    CUcontext context = NULL;
+    CUdevice device = 0;
+    unsigned flags = 0;
+    int active = 0; /* a primary context that is not there is not made for the question */
+    return tpc_cuda_driver(&driver) == TPCOMM_OK && driver->DeviceGet(&device, facts->ordinal) == CUDA_SUCCESS &&
+           driver->DevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0 &&
+           driver->DevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS && /* for good, as in bind */
+           (uint64_t)(uintptr_t)context == facts->context;
+}
+
 void tpc_cuda_leave(tpc_cuda_scope_t scope) {
     const tpc_cuda_driver_t *driver;
     CUcontext ours;
@@ -94,7 +106,7 @@ void tpc_cuda_leave(tpc_cuda_scope_t scope) {
 static void unusable(tpc_cuda_facts_t *facts, const char *what, cudaError_t error) {
     snprintf(facts->reason, sizeof facts->reason, "%s: %s (%s)", what, cudaGetErrorName(error),
              cudaGetErrorString(error));
-    forget_error();
+    tpc_cuda_forget_error();
 }
 
 void tpc_cuda_probe(int32_t ordinal, tpc_cuda_facts_t *facts_p) {
@@ -150,7 +162,7 @@ static int ordinal_of(const tpc_cuda_facts_t *theirs) {
         if (cudaGetDeviceProperties(&properties, d) == cudaSuccess &&
             memcmp(properties.uuid.bytes, theirs->uuid, sizeof theirs->uuid) == 0)
             return d;
-    forget_error();
+    tpc_cuda_forget_error();
     return -1;
 }
 
@@ -161,7 +173,7 @@ static int32_t peer_attribute(const tpc_cuda_facts_t *mine, const tpc_cuda_facts
     int peer = ordinal_of(theirs);
     if (peer < 0) return -1;
     if (cudaDeviceGetP2PAttribute(&value, attribute, mine->ordinal, peer) == cudaSuccess) return value != 0;
-    forget_error();
+    tpc_cuda_forget_error();
     return 0;
 }
 

@@ -47,6 +47,12 @@ typedef struct {
 tpcomm_status_t tpc_cuda_enter(const tpc_cuda_facts_t *facts, tpc_cuda_scope_t *scope_p);
 void tpc_cuda_leave(tpc_cuda_scope_t scope);
 
+/** Whether the rank is bound to its device's primary context, which is the only one that some libraries work in. */
+bool tpc_cuda_is_primary(const tpc_cuda_facts_t *facts);
+
+/** After a foreign library's failure: what it left in cudaGetLastError is not the caller's to find. */
+void tpc_cuda_forget_error(void);
+
 /** Whether a kernel may reach theirs from mine's device: 1, 0; -1: theirs is not visible to this process. */
 int32_t tpc_cuda_peer_access(const tpc_cuda_facts_t *mine, const tpc_cuda_facts_t *theirs);
 /** Whether the driver has native atomics between the two, which it has over NVLink and not over PCIe. As above. */

@@ -23,6 +23,7 @@
     X(DeviceGet, (CUdevice *, int), true)                                                                              \
     X(DeviceGetAttribute, (int *, CUdevice_attribute, CUdevice), true)                                                 \
     X(DevicePrimaryCtxRetain, (CUcontext *, CUdevice), true)                                                           \
+    X(DevicePrimaryCtxGetState, (CUdevice, unsigned *, int *), true)                                                   \
     X(EventQuery, (CUevent), true)                                                                                     \
     X(StreamQuery, (CUstream), true)                                                                                   \
     X(MemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags), false)   \

@@ -118,4 +118,9 @@ uint32_t tpc_cuda_side_word(const tpc_cuda_side_t *side, int word) {
 
 void tpc_cuda_relax_thread(void) {}
 
+bool tpc_cuda_is_primary(const tpc_cuda_facts_t *facts) {
+    (void)facts;
+    return false;
+}
+
 void tpc_cuda_forget_error(void) {}

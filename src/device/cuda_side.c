@@ -106,7 +106,3 @@ void tpc_cuda_relax_thread(void) {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     (void)cudaThreadExchangeStreamCaptureMode(&mode);
 }
-
-void tpc_cuda_forget_error(void) {
-    (void)cudaGetLastError();
-}

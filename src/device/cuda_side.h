@@ -35,7 +35,4 @@ uint32_t tpc_cuda_side_word(const tpc_cuda_side_t *side, int word);
 /** For a thread of ours: whatever it does in CUDA disturbs no capture of the caller's. */
 void tpc_cuda_relax_thread(void);
 
-/** After a foreign library's failure: what it left in cudaGetLastError is not the caller's to find. */
-void tpc_cuda_forget_error(void);
-
 #endif

@@ -133,6 +133,9 @@ static tpcomm_status_t find_library(state_t *state) {
     char first[32], other[32];
     memset(&mine, 0, sizeof mine);
     tpcomm_status_t status = tpc_nccl_load(state->group.env->value[TPC_ENV_NCCL_PATH].text, &state->library);
+    if (status == TPCOMM_OK && has_gpu(state) && !tpc_cuda_is_primary(&state->group.devices[state->group.rank]))
+        status = tpc_error(TPCOMM_ERR_UNSUPPORTED,
+                           "the rank is bound to a CUDA context of its caller's, and NCCL works in the primary one");
     if (status == TPCOMM_OK) {
         mine.version = state->library.version;
         snprintf(mine.path, sizeof mine.path, "%.251s", state->library.path);
