@@ -483,7 +483,7 @@ TPCOMM_API tpcomm_status_t tpcomm_batch_end(void);
 TPCOMM_API tpcomm_status_t tpcomm_barrier(tpcomm_t *comm, tpcomm_stream_t stream);
 
 /**
- * Change the limit of each wait in a collective, from the next wait on.
+ * Change the limit of each wait in a collective, from the next wait on, for all ranks of the group on this host.
  * @param timeout_ms  1 or more; there is no "never".
  * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG.
  */
@@ -610,9 +610,10 @@ TPCOMM_API tpcomm_status_t tpcomm_mesh_destroy(tpcomm_mesh_t *mesh);
 /* ---------------------------------------------------------------- host messages */
 
 /*
- * The engine's control plane: messages of host memory between the ranks of a group, each step's batch for example. They
- * have an order of their own and may run on another thread beside the group's collectives, whatever the device is
- * doing. timeout_ms limits each wait; 0: op_timeout_ms. A failure breaks the group, as a collective's does.
+ * The engine's control plane: messages of host memory between the ranks of a group, each step's batch for example, on
+ * one host or several. They have an order of their own and may run on another thread beside the group's collectives,
+ * whatever the device is doing. timeout_ms limits each wait; 0: op_timeout_ms. A failure breaks the group, as a
+ * collective's does.
  */
 
 /**

@@ -38,6 +38,7 @@ void tpc_bootstrap_set_member(tpc_bootstrap_t *bootstrap, int32_t rank, const tp
     bootstrap->process[rank] = record->process;
     bootstrap->said_pid[rank] = record->pid;
     member->pid = local_pid;
+    member->said_pid = record->pid;
     if (member->pidfd >= 0) close(member->pidfd);
     member->pidfd = pidfd;
     member->same_process = record->process == bootstrap->self.process;
@@ -49,6 +50,7 @@ void tpc_bootstrap_free(tpc_bootstrap_t *bootstrap) {
     if (!bootstrap) return;
     bool mine = bootstrap->owner_pid == getpid();
     /* A forked child closes its copies; the parent's links, and the door, are not its own. */
+    if (mine) tpc_link_want_attention(&bootstrap->links, -1);
     if (mine) bootstrap->links.ops->leave(&bootstrap->links);
     if (mine && bootstrap->door) tpc_door_leave(bootstrap->door, bootstrap);
     if (!mine && bootstrap->door) tpc_door_forget();
@@ -57,6 +59,7 @@ void tpc_bootstrap_free(tpc_bootstrap_t *bootstrap) {
     for (int32_t rank = 0; rank < bootstrap->self.size; rank++)
         if (bootstrap->member[rank].pidfd >= 0) close(bootstrap->member[rank].pidfd);
     if (bootstrap->door_fd >= 0) close(bootstrap->door_fd);
+    if (bootstrap->attention_fd >= 0) close(bootstrap->attention_fd);
     tpc_secret_wipe(&bootstrap->self.secret);
     free(bootstrap);
 }

@@ -85,9 +85,10 @@ void tpc_bootstrap_free(tpc_bootstrap_t *bootstrap);
 
 typedef struct {
     int32_t rank;
-    int32_t pid; /**< in this process's pid namespace; 0 if it cannot be seen from here */
-    int pidfd;   /**< readable when the process has ended; -1: same process, other host, or not supported. Owned by the
-                    bootstrap */
+    int32_t pid;      /**< in this process's pid namespace; 0 if it cannot be seen from here */
+    int32_t said_pid; /**< in its own, as it says: for texts */
+    int pidfd; /**< readable when the process has ended; -1: same process, other host, or not supported. Owned by the
+                  bootstrap */
     bool same_process, same_host;
     char host_id[64];
 } tpc_member_t;
@@ -110,6 +111,32 @@ const char *tpc_bootstrap_text(const tpc_bootstrap_t *bootstrap);
  */
 int32_t tpc_bootstrap_listeners(const tpc_bootstrap_t *bootstrap, int fds_p[2]);
 void tpc_bootstrap_serve(tpc_bootstrap_t *bootstrap, int listener_fd);
+
+/* ------------------------------------------------------------------ notes */
+
+/*
+ * A note is a word to one member that nobody waits for. Notes of a link come in order, and before its end. For whoever
+ * watches: descriptors to poll; attend when one is ready, then take the notes and look at the peers.
+ */
+
+/** A descriptor that is readable when a note has come or a link has ended, until attend. Fails: NO_MEMORY. */
+tpcomm_status_t tpc_bootstrap_attention(tpc_bootstrap_t *bootstrap, int *fd_p);
+/** The socket of a link, to be watched for edges (EPOLLET): another thread may read it. -1: ranks are threads. */
+int tpc_bootstrap_socket(const tpc_bootstrap_t *bootstrap, int32_t rank);
+/** Read and write what can be without waiting, unless another thread is about to. Any thread. */
+void tpc_bootstrap_attend(tpc_bootstrap_t *bootstrap);
+
+void tpc_bootstrap_note(tpc_bootstrap_t *bootstrap, int32_t rank, uint64_t channel, const void *note, size_t bytes);
+/** The next note of this length from rank; others are dropped. False: none. */
+bool tpc_bootstrap_next_note(tpc_bootstrap_t *bootstrap, int32_t rank, uint64_t *channel_p, void *note_p, size_t bytes);
+
+typedef enum {
+    TPC_PEER_HERE,
+    TPC_PEER_LEFT, /**< let go of the job in good order */
+    TPC_PEER_ENDED /**< its link has ended without that; forked children of its can hide it */
+} tpc_peer_end_t;
+/** How the link to a rank is, once its last note has been taken. */
+tpc_peer_end_t tpc_bootstrap_peer(tpc_bootstrap_t *bootstrap, int32_t rank);
 
 /* ------------------------------------------------------------------ talking */
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/hook.h"
 #include "bootstrap/bootstrap.h"
 
 #ifndef SYS_pidfd_open
@@ -58,6 +59,7 @@ tpcomm_status_t tpc_process_token(uint64_t *token_p) {
 }
 
 int tpc_pidfd_open(int32_t pid) {
+    if (tpc_hook_value("no_pidfd", 0) != 0) return -1; /* as a kernel before 5.3 */
     return pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
 }
 

@@ -505,6 +505,13 @@ bool tpc_link_note(tpc_links_t *links, int32_t rank, tpc_mail_t *mail_p) {
     return true;
 }
 
+bool tpc_link_noted(tpc_links_t *links, int32_t rank) {
+    pthread_mutex_lock(&links->boxes->mutex);
+    bool noted = links->boxes->box[rank].note_first != NULL;
+    pthread_mutex_unlock(&links->boxes->mutex);
+    return noted;
+}
+
 bool tpc_link_told(tpc_links_t *links, int32_t rank, uint64_t channel, uint32_t more_sent, uint32_t more_seen,
                    tpc_told_t *told_p) {
     tpc_box_t *box = &links->boxes->box[rank];

@@ -144,6 +144,7 @@ bool tpc_link_note(tpc_links_t *links, int32_t rank, tpc_mail_t *mail_p);
 /** Counts of a channel's verdicts without a vote; more is added to each. False, nothing changed: no memory. */
 bool tpc_link_told(tpc_links_t *links, int32_t rank, uint64_t channel, uint32_t more_sent, uint32_t more_seen,
                    tpc_told_t *told_p);
+bool tpc_link_noted(tpc_links_t *links, int32_t rank); /**< there is a note from rank */
 /** Whether rank has stopped waiting for the verdict of a vote that lies here. */
 bool tpc_link_withdrawn(tpc_links_t *links, int32_t rank, uint64_t channel);
 /** The first vote for a step that lies here from rank on another channel than one; the caller releases it; NULL: none.

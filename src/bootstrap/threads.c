@@ -117,7 +117,9 @@ static tpcomm_status_t meet(tpc_thread_world_t *world, int32_t rank, const tpc_e
     char host_id[64];
     tpc_self_t self;
     tpc_bootstrap_t *bootstrap;
+    uint64_t per_host = tpc_hook_value("threads_per_host", 0);
     tpc_host_identity(env, host_id);
+    if (per_host > 0) snprintf(host_id, sizeof host_id, "host%d", (int)(rank / (int32_t)per_host));
     tpcomm_status_t status = tpc_self_fill(rank, world->size, host_id, &self);
     if (status == TPCOMM_OK) status = tpc_bootstrap_new(&self, &bootstrap);
     if (status != TPCOMM_OK) return status;
@@ -130,8 +132,10 @@ static tpcomm_status_t meet(tpc_thread_world_t *world, int32_t rank, const tpc_e
     snprintf(bootstrap->text, sizeof bootstrap->text, "%d threads of process %d", world->size, (int)getpid());
     tpc_record_t record = {.process = self.process, .pid = (int32_t)getpid()};
     memcpy(record.host_id, self.host_id, sizeof record.host_id);
-    for (int32_t peer = 0; peer < world->size; peer++)
+    for (int32_t peer = 0; peer < world->size; peer++) {
+        if (per_host > 0) snprintf(record.host_id, sizeof record.host_id, "host%d", (int)(peer / (int32_t)per_host));
         tpc_bootstrap_set_member(bootstrap, peer, &record, record.pid, -1);
+    }
 
     status = tpc_hook("connect", rank);
     status = tpc_team_gather(bootstrap, &bootstrap->world, TPC_STEP_MEET, status, NULL, 0, NULL, deadline);

@@ -134,6 +134,8 @@ tpcomm_status_t tpc_backend_set_make(tpc_backend_set_t *set, const tpc_backend_g
         if (first == TPCOMM_OK) first = status;
         leave_out(set, i, status, group, name);
     }
+    /* A group that spans hosts is of use without: it has host messages, and subgroups. */
+    if (group->agreed.topology == TPC_TOPOLOGY_MULTI_HOST) return TPCOMM_OK;
     return tpc_backend_set_made(set) != 0 ? TPCOMM_OK : nobody_left(set, first);
 }
 

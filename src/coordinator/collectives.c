@@ -134,6 +134,13 @@ void tpc_comm_note(tpc_flight_record_t *record, const tpc_outcome_t *outcome) {
     record->last_rank = outcome->last_rank;
 }
 
+tpcomm_status_t tpc_comm_refused(const tpcomm_t *comm, tpcomm_status_t status) {
+    char where[512];
+    if (!tpc_comm_spans(comm) || tpc_backend_set_made(&comm->backends) != 0) return status;
+    return tpc_error_prefix(TPCOMM_ERR_NO_TRANSPORT, "group '%s' spans hosts (%s)", comm->name,
+                            tpc_comm_where(comm, where, sizeof where));
+}
+
 static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                               const tpc_cuda_call_t *where) {
     tpc_choice_t choice;
@@ -142,7 +149,7 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     tpc_call_key_t key = key_of(comm, call, &rows);
     key.capturing = where->capturing;
     tpcomm_status_t status = tpc_dispatch_choose(comm->dispatch, &key, call->path, &choice);
-    if (status != TPCOMM_OK) return status;
+    if (status != TPCOMM_OK) return tpc_comm_refused(comm, status);
     status = tpc_hook("call", comm->rank); /* a delay only: nothing has begun */
     uint64_t ordinal = 0;
     bool pretended = where->capturing && comm->order == NULL; /* in tests alone: captured, and not run */
@@ -288,7 +295,8 @@ static tpcomm_status_t explain(const tpcomm_t *comm, const tpcomm_call_t *call, 
     *known_p = known;
     tpc_rows_t rows = {.form = is_unequal(comm, &known) ? TPC_ROWS_UNEQUAL : 0};
     tpc_call_key_t key = key_of(comm, &known, &rows);
-    return tpc_dispatch_explain(comm->dispatch, &key, known.path, decision_p);
+    status = tpc_dispatch_explain(comm->dispatch, &key, known.path, decision_p);
+    return status == TPCOMM_OK ? TPCOMM_OK : tpc_comm_refused(comm, status);
 }
 
 tpcomm_status_t tpcomm_explain(const tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_decision_t *decision) {

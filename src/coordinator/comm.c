@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/hook.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "health/agreement.h"
 
 /* Spinning before sleeping. Where every rank has a processor: about two decode steps' skew. Where not, the processor is
@@ -30,14 +31,14 @@ static uint32_t spin_us(int32_t ranks_here) {
     return CPU_COUNT(&cpus) >= ranks_here ? SPIN_US_OWN_CPU : SPIN_US_SHARED_CPU;
 }
 
-void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid) {
+void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid, bool in_good_order) {
     for (int32_t r = 0; r < comm->size; r++) {
         if (comm->ranks[r] != world_rank) continue;
         if (atomic_load(&comm->failure.slots[r].left) != 0 || atomic_load(&comm->finalized) != 0) return;
         char text[160];
-        snprintf(text, sizeof text, "rank %d (pid %d) ended without finalizing", r, pid);
+        snprintf(text, sizeof text, "rank %d (pid %d) %s without finalizing", r, pid, in_good_order ? "left" : "ended");
         tpc_failure_place_t place = {.rank = r};
-        tpc_failure_raise(&comm->failure, TPCOMM_ERR_PEER_DIED, place, text);
+        tpc_failure_raise(&comm->failure, in_good_order ? TPCOMM_ERR_ABORTED : TPCOMM_ERR_PEER_DIED, place, text);
     }
 }
 
@@ -115,21 +116,18 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
                                   .forced_path = settings->forced_path,
                                   .workspace_bytes = settings->workspace_bytes,
                                   .peer_mem = settings->peer_mem};
-    if (comm->agreed.topology == TPC_TOPOLOGY_MULTI_HOST)
-        return tpc_error(TPCOMM_ERR_NO_TRANSPORT,
-                         "this version carries data within one host, but rank 0 is on host '%s' and rank %d on '%s'",
-                         tpc_bootstrap_member(bootstrap, team->ranks[0])->host_id, odd,
-                         tpc_bootstrap_member(bootstrap, team->ranks[odd])->host_id);
     if (kind == TPCOMM_DEVICE_CUDA) {
         int32_t a = 0, b = 0;
         status = tpc_topology_of_gpu_team(bootstrap, team, comm->devices, settings->env.value[TPC_ENV_NVML_PATH].text,
                                           deadline, &comm->agreed.topology, comm->pairs);
         if (status != TPCOMM_OK) return status;
         comm->agreed.shares_device = find_shared(comm, &a, &b);
+        if (tpc_comm_spans(comm)) comm->agreed.topology = TPC_TOPOLOGY_MULTI_HOST;
     }
     tpc_backend_set_choose(&comm->backends, &comm->agreed);
-    /* A group of one takes its copy whatever is forced. */
-    if (settings->forced_path == 0 || comm->size == 1) return TPCOMM_OK;
+    /* A group of one takes its copy whatever is forced; one that spans hosts refuses calls, and its subgroups may not.
+     */
+    if (settings->forced_path == 0 || comm->size == 1 || tpc_comm_spans(comm)) return TPCOMM_OK;
     tpc_call_key_t key = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM};
     if (tpc_path_norms(settings->forced_path))
         key = (tpc_call_key_t){.coll = TPCOMM_ALL_REDUCE_RMS_NORM, .dtype = TPCOMM_F32, .op = TPCOMM_SUM, .hidden = 8};
@@ -197,13 +195,62 @@ static tpc_agreed_t host_plane_facts(const tpc_agreed_t *agreed) {
 /* The workspace's data: failure slots, then the backends' parts, then the host plane's; each begins on a page. */
 static size_t slots_bytes(const tpcomm_t *comm) {
     size_t header = sizeof(tpc_workspace_header_t), end = header + (size_t)comm->size * sizeof(tpc_failure_slot_t);
+    if (tpc_comm_spans(comm)) end += sizeof(tpc_relay_board_t);
     return (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES - header;
 }
 
 static tpcomm_status_t plan_workspace(tpcomm_t *comm, size_t *device_bytes_p, size_t *host_bytes_p) {
     tpc_agreed_t facts = host_plane_facts(&comm->agreed);
     tpcomm_status_t status = tpc_backend_set_plan(&comm->backends, &comm->agreed, device_bytes_p);
-    return status != TPCOMM_OK ? status : tpc_host_backend->workspace_bytes(&facts, host_bytes_p);
+    if (status != TPCOMM_OK || tpc_comm_spans(comm)) return status; /* host messages between hosts go over the links */
+    return tpc_host_backend->workspace_bytes(&facts, host_bytes_p);
+}
+
+/* Who is where, from what all members know alike. */
+static void find_hosts(tpcomm_t *comm) {
+    const tpc_bootstrap_t *bootstrap = comm->world->bootstrap;
+    tpc_relay_t *relay = &comm->relay;
+    *relay = (tpc_relay_t){.size = comm->size, .ranks = comm->ranks, .channel = comm->id};
+    for (int32_t r = 0; r < comm->size; r++) {
+        int32_t first = 0;
+        const char *host = tpc_bootstrap_member(bootstrap, comm->ranks[r])->host_id;
+        while (strcmp(tpc_bootstrap_member(bootstrap, comm->ranks[first])->host_id, host) != 0) first++;
+        relay->host[r] = first == r ? relay->hosts++ : relay->host[first];
+    }
+    relay->here = relay->host[comm->rank];
+    for (int32_t r = 0; r < comm->size; r++) {
+        if (relay->host[r] != relay->here) continue;
+        if (r == comm->rank) comm->here_me = comm->here_size;
+        comm->here[comm->here_size++] = comm->ranks[r];
+    }
+}
+
+const char *tpc_comm_where(const tpcomm_t *comm, char *text, size_t bytes) {
+    size_t used = 0;
+    for (int32_t host = 0; host < comm->relay.hosts; host++) {
+        const char *name = "", *lead = host == 0 ? "ranks " : "; ";
+        for (int32_t r = 0; r < comm->size; r++) {
+            if (comm->relay.host[r] != host) continue;
+            used = tpc_text_append(text, bytes, used, "%s%d", lead, r);
+            name = tpc_bootstrap_member(comm->world->bootstrap, comm->ranks[r])->host_id;
+            lead = ", ";
+        }
+        used = tpc_text_append(text, bytes, used, " on host '%s'", name);
+    }
+    return text;
+}
+
+/* The members on one host share memory. A host where that fails is everybody's failure. */
+static tpcomm_status_t open_workspace(tpcomm_t *comm, const tpc_team_t *team, size_t bytes,
+                                      const tpc_deadline_t *deadline) {
+    tpc_bootstrap_t *bootstrap = comm->world->bootstrap;
+    if (!tpc_comm_spans(comm))
+        return tpc_workspace_open(bootstrap, team, &tpc_cpu_device, comm->id, bytes, deadline, &comm->workspace);
+    uint64_t channel = tpc_hash(comm->id, "here", 4);
+    tpc_team_t here = {.channel = channel, .ranks = comm->here, .n = comm->here_size, .me = comm->here_me};
+    tpcomm_status_t status =
+        tpc_workspace_open(bootstrap, &here, &tpc_cpu_device, comm->id, bytes, deadline, &comm->workspace);
+    return tpc_team_gather(bootstrap, team, "share memory on each host", status, NULL, 0, NULL, deadline);
 }
 
 static void set_up_health(tpcomm_t *comm) {
@@ -216,9 +263,16 @@ static void set_up_health(tpcomm_t *comm) {
                                     .size = comm->size,
                                     .wake = wake_all,
                                     .wake_arg = comm};
+    if (tpc_comm_spans(comm)) {
+        comm->relay.bootstrap = comm->world->bootstrap;
+        comm->relay.failure = &comm->failure;
+        comm->relay.board = (void *)(comm->failure.slots + comm->size);
+        comm->relay.fork_generation = comm->fork_generation;
+        comm->failure.relay = &comm->relay;
+    }
     comm->device.wait = (tpc_wait_t){.failure = &comm->failure,
                                      .timeout_ms = &header->op_timeout_ms,
-                                     .spin_us = spin_us(comm->size),
+                                     .spin_us = spin_us(comm->here_size),
                                      .interrupted = settings->config.interrupted,
                                      .interrupted_arg = settings->config.interrupted_arg};
     comm->host.wait = comm->device.wait;
@@ -248,7 +302,7 @@ static tpcomm_status_t make_planes(tpcomm_t *comm, const tpc_team_t *team, size_
                                  .wait = &comm->device.wait,
                                  .failure = &comm->failure};
     status = tpc_backend_set_make(&comm->backends, &group, comm->name);
-    if (status != TPCOMM_OK) return status;
+    if (status != TPCOMM_OK || tpc_comm_spans(comm)) return status;
     group.agreed = host_plane_facts(&comm->agreed);
     group.plane = "host ";
     group.workspace = &comm->host_area;
@@ -297,6 +351,7 @@ tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan
     snprintf(comm->name, sizeof comm->name, "%s", plan->name);
     memcpy(comm->ranks, plan->ranks, (size_t)plan->n * sizeof *plan->ranks);
     tpc_world_retain(world);
+    find_hosts(comm);
     tpc_team_t team = {.channel = plan->id, .ranks = comm->ranks, .n = comm->size, .me = comm->rank};
 
     tpcomm_status_t status = TPCOMM_OK;
@@ -305,8 +360,7 @@ tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan
     if (status == TPCOMM_OK) status = share_table(comm, &team, table, deadline);
     if (status == TPCOMM_OK) status = plan_workspace(comm, &device_bytes, &host_bytes);
     if (status == TPCOMM_OK)
-        status = tpc_workspace_open(world->bootstrap, &team, &tpc_cpu_device, plan->id,
-                                    slots_bytes(comm) + device_bytes + host_bytes, deadline, &comm->workspace);
+        status = open_workspace(comm, &team, slots_bytes(comm) + device_bytes + host_bytes, deadline);
     if (status == TPCOMM_OK) {
         set_up_health(comm);
         status = make_parts(comm, &team, table, plan->is_world, device_bytes, deadline);

@@ -10,6 +10,7 @@
 #include "graph_capture/kept.h"
 #include "health/failure.h"
 #include "health/flight.h"
+#include "health/relay.h"
 #include "health/signal.h"
 #include "peer_mem/workspace.h"
 #include "topology/pairs.h"
@@ -40,6 +41,9 @@ struct tpcomm {
     tpc_world_t *world;
     tpcomm_t *next_group;            /**< of the world; under its lock */
     int32_t ranks[TPCOMM_MAX_RANKS]; /**< world rank of each member */
+    int32_t here[TPCOMM_MAX_RANKS];  /**< world rank of each member on this host, which share the workspace */
+    int32_t here_size, here_me;
+    tpc_relay_t relay; /**< hosts 1: all members are here */
     tpc_workspace_t workspace;
     tpc_failure_t failure;
     tpc_cuda_facts_t devices[TPCOMM_MAX_RANKS]; /**< of each member; zero on the cpu device */
@@ -75,7 +79,22 @@ tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan
 void tpc_comm_free(tpcomm_t *comm);
 
 /** A process of the world has ended: a failure, if it was a member that had not finalized. On the watchdog's thread. */
-void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid);
+void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid, bool in_good_order);
+
+/** Whether members are on several hosts: host messages go over the links, and failures by relay. */
+static inline bool tpc_comm_spans(const tpcomm_t *comm) {
+    return comm->relay.hosts > 1;
+}
+
+/** "ranks 0, 1 on host 'a'; 2, 3 on 'b'"; returns text. */
+const char *tpc_comm_where(const tpcomm_t *comm, char *text, size_t bytes);
+
+/** No path carries a call: where that is because nothing carries any in a group that spans hosts, say who is where. */
+tpcomm_status_t tpc_comm_refused(const tpcomm_t *comm, tpcomm_status_t status);
+
+/** A host message between hosts (host_links.c): the failure, if any, is the group's. */
+tpcomm_status_t tpc_host_links_run(tpcomm_t *comm, const tpcomm_call_t *call, uint32_t timeout_ms,
+                                   const tpc_flight_record_t *record);
 
 /** Record the text of the failure in force; returns its status. The first time this rank's calls are dumped. */
 tpcomm_status_t tpc_comm_failed(tpcomm_t *comm);

@@ -16,7 +16,10 @@ static tpcomm_status_t run(tpcomm_t *comm, const tpcomm_call_t *call, uint32_t t
     tpc_flight_record_t *record = tpc_flight_begin(&plane->flight, &what, tpc_clock_ns());
     tpc_request_t request = {.call = call, .path = path, .bytes = call->count, .record = record};
     tpc_outcome_t outcome = {.last_rank = -1};
-    status = tpc_host_backend->run(comm->host_state, &request, &outcome);
+    if (tpc_comm_spans(comm))
+        status = tpc_host_links_run(comm, call, limit, record);
+    else
+        status = tpc_host_backend->run(comm->host_state, &request, &outcome);
     if (status != TPCOMM_OK) status = tpc_comm_break(comm, "host ", record, status);
     tpc_comm_note(record, &outcome);
     tpc_flight_end(&plane->flight, status, tpc_clock_ns());

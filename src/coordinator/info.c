@@ -31,7 +31,7 @@ tpcomm_status_t tpcomm_comm_info(const tpcomm_t *comm, tpcomm_info_t *info) {
                            .device_kind = comm->agreed.device_kind,
                            .workspace_bytes = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA
                                                   ? tpc_backend_set_device_bytes(&comm->backends)
-                                                  : comm->workspace.bytes / (uint64_t)comm->size,
+                                                  : comm->workspace.bytes / (uint64_t)comm->here_size,
                            .op_timeout_ms = atomic_load(&comm->workspace.header->op_timeout_ms),
                            .init_us = comm->init_us,
                            .deterministic = comm->agreed.deterministic ? TPCOMM_ON : TPCOMM_OFF};
@@ -53,7 +53,7 @@ tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "rank is %d; this group has 0 to %d", rank, comm->size - 1);
     const tpc_member_t *member = tpc_bootstrap_member(comm->world->bootstrap, comm->ranks[rank]);
     tpcomm_rank_info_t known = {.rank = rank,
-                                .pid = member->pid,
+                                .pid = member->pid != 0 ? member->pid : member->said_pid,
                                 .same_process = member->same_process,
                                 .seq = rank == comm->rank ? comm->device.flight.seq
                                                           : tpc_backend_set_rank_seq(&comm->backends, rank),

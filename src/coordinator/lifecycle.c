@@ -65,10 +65,11 @@ tpcomm_status_t tpcomm_finalize(tpcomm_t *comm) {
     }
     /* On a GPU there is no stream to say it on, and what is enqueued is awaited by destroy. */
     tpcomm_call_t barrier = {.struct_size = sizeof barrier, .coll = TPCOMM_BARRIER};
-    bool on_host = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA;
+    bool on_host = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA || tpc_comm_spans(comm);
     status = on_host ? tpcomm_host_barrier(comm, 0) : tpc_comm_run(comm, &barrier, NULL, NULL);
     if (status == TPCOMM_OK) {
         atomic_store(&comm->failure.slots[comm->rank].left, 1);
+        if (tpc_comm_spans(comm)) tpc_relay_left(&comm->relay);
         atomic_store(&comm->finalized, 1);
     }
     tpc_comm_leave(&comm->device);
@@ -122,13 +123,14 @@ tpcomm_status_t tpcomm_abort(tpcomm_t *comm, const char *reason) {
 tpcomm_status_t tpcomm_async_status(const tpcomm_t *comm, tpcomm_error_t *error) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
     tpc_backend_set_poll(&comm->backends);
-    if (error == NULL) return tpc_failure_status(&comm->failure);
+    if (error == NULL && comm->failure.relay == NULL) return tpc_failure_status(&comm->failure);
     tpcomm_error_t known = {.rank = -1};
     tpc_failure_place_t place;
     known.status = tpc_failure_read(&comm->failure, &place, known.text, sizeof known.text);
     known.rank = place.rank;
     known.coll = place.coll;
     known.seq = place.seq;
+    if (error == NULL) return known.status;
     tpcomm_status_t status = tpc_struct_out("tpcomm_error", &known, sizeof known, error);
     return status != TPCOMM_OK ? status : known.status;
 }

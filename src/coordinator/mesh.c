@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "coordinator/abi.h"
 #include "coordinator/comm.h"
 #include "coordinator/mesh_layout.h"
@@ -57,19 +58,21 @@ static tpcomm_status_t compare_configs(tpcomm_t *world, const tpcomm_mesh_t *mes
     return TPCOMM_OK;
 }
 
-static void warn_of_hosts(const tpcomm_t *tp) {
-    const tpc_bootstrap_t *bootstrap = tp->world->bootstrap;
-    for (int32_t i = 1; i < tp->size; i++) {
-        const tpc_member_t *first = tpc_bootstrap_member(bootstrap, tp->ranks[0]);
-        const tpc_member_t *other = tpc_bootstrap_member(bootstrap, tp->ranks[i]);
-        if (strcmp(first->host_id, other->host_id) == 0) continue;
-        TPC_WARN(
-            "mesh",
-            "the tp group of world ranks %d and %d crosses hosts ('%s', '%s'): number the ranks host by host, or let "
-            "tp divide the ranks of a host",
-            tp->ranks[0], tp->ranks[i], first->host_id, other->host_id);
-        return;
-    }
+/* Said once a group, by its first rank. */
+static void warn_of_hosts(const tpcomm_t *world, const tpcomm_t *tp) {
+    if (!tpc_comm_spans(tp) || tp->rank != 0) return;
+    char text[512];
+    size_t used = 0;
+    int32_t here = 0;
+    for (int32_t i = 0; i < tp->size; i++)
+        used = tpc_text_append(text, sizeof text, used, "%s%d on '%s'", i > 0 ? ", " : "", tp->ranks[i],
+                               tpc_bootstrap_member(tp->world->bootstrap, tp->ranks[i])->host_id);
+    for (int32_t r = 0; r < world->size; r++) here += world->relay.host[r] == world->relay.here;
+    TPC_WARN(
+        "mesh",
+        "a tp group crosses hosts: world ranks %s. Each layer would wait for the network: number the ranks host by "
+        "host, and let tp (%d) divide the ranks of a host (%d on this one)",
+        text, tp->size, here);
 }
 
 tpcomm_status_t tpcomm_mesh_create(tpcomm_t *world, const tpcomm_mesh_config_t *config, tpcomm_mesh_t **mesh_p) {
@@ -90,7 +93,7 @@ tpcomm_status_t tpcomm_mesh_create(tpcomm_t *world, const tpcomm_mesh_config_t *
         tpcomm_mesh_destroy(mesh);
         return tpc_error(status, "%s", text);
     }
-    warn_of_hosts(mesh->groups[TPC_MESH_TP]);
+    warn_of_hosts(world, mesh->groups[TPC_MESH_TP]);
     *mesh_p = mesh;
     return TPCOMM_OK;
 }

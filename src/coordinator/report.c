@@ -152,7 +152,7 @@ static void emit_planes(tpc_emit_t *emit, const tpcomm_t *comm, uint64_t most, u
 static void emit_failure(tpc_emit_t *emit, const tpcomm_t *comm) {
     tpc_failure_place_t place;
     char text[512];
-    tpcomm_status_t status = tpc_failure_read(&comm->failure, &place, text, sizeof text);
+    tpcomm_status_t status = tpc_failure_look(&comm->failure, &place, text, sizeof text);
     tpc_emit(emit, "\"status\":\"%s\"", tpcomm_status_name(status));
     if (status == TPCOMM_OK) return;
     tpc_emit(emit, ",\"failed_rank\":%d,\"failed_seq\":%llu,\"text\":", place.rank, (unsigned long long)place.seq);
@@ -275,7 +275,7 @@ static void emit_plane_text(tpc_emit_t *emit, const tpcomm_t *comm, const plane_
 static void emit_group_text(tpc_emit_t *emit, const tpcomm_t *comm) {
     tpc_failure_place_t place;
     char text[512];
-    tpcomm_status_t status = tpc_failure_read(&comm->failure, &place, text, sizeof text);
+    tpcomm_status_t status = tpc_failure_look(&comm->failure, &place, text, sizeof text);
     tpc_emit(emit, "  group '%s': rank %d of %d, %s, %s%s%s\n", comm->name, comm->rank, comm->size,
              comm->agreed.device_kind == TPCOMM_DEVICE_CUDA ? "cuda" : "cpu",
              status == TPCOMM_OK ? "healthy" : tpcomm_status_name(status), status == TPCOMM_OK ? "" : ": ", text);

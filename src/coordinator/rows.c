@@ -217,7 +217,7 @@ tpcomm_status_t tpc_comm_run_composed(tpcomm_t *comm, const tpc_request_t *reque
                           .capturing = request->capturing};
     tpc_choice_t choice;
     tpcomm_status_t status = tpc_dispatch_choose(comm->dispatch, &key, 0, &choice);
-    if (status != TPCOMM_OK) return status;
+    if (status != TPCOMM_OK) return tpc_comm_refused(comm, status);
     tpc_request_t reduction = {.call = &call,
                                .path = choice.path,
                                .bytes = bytes,

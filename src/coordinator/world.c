@@ -42,7 +42,7 @@ static void peer_ended(void *arg) {
     tpc_peer_watch_t *peer = arg;
     pthread_mutex_lock(&peer->world->lock);
     for (tpcomm_t *group = peer->world->groups; group != NULL; group = group->next_group)
-        tpc_comm_peer_ended(group, peer->rank, peer->pid);
+        tpc_comm_peer_ended(group, peer->rank, peer->pid, false);
     pthread_mutex_unlock(&peer->world->lock);
 }
 
@@ -111,7 +111,7 @@ tpcomm_status_t tpc_world_watch(tpc_world_t *world) {
         if (member->pidfd < 0) continue;
         world->peers[r] = (tpc_peer_watch_t){.world = world, .rank = r, .pid = member->pid};
         tpcomm_status_t status =
-            tpc_watchdog_add(member->pidfd, true, peer_ended, &world->peers[r], &world->peers[r].watch);
+            tpc_watchdog_add(member->pidfd, TPC_WATCH_ONCE, peer_ended, &world->peers[r], &world->peers[r].watch);
         if (status != TPCOMM_OK) return status;
     }
     int fds[2];
@@ -119,10 +119,11 @@ tpcomm_status_t tpc_world_watch(tpc_world_t *world) {
     for (int32_t i = 0; i < count; i++) {
         world->listeners[i] = (tpc_listener_watch_t){.world = world, .fd = fds[i]};
         tpcomm_status_t status =
-            tpc_watchdog_add(fds[i], false, late_comer, &world->listeners[i], &world->listeners[i].watch);
+            tpc_watchdog_add(fds[i], TPC_WATCH_LEVEL, late_comer, &world->listeners[i], &world->listeners[i].watch);
         if (status != TPCOMM_OK) return status;
     }
-    tpcomm_status_t status = start_ticking(world);
+    tpcomm_status_t status = tpc_world_watch_links(world);
+    if (status == TPCOMM_OK) status = start_ticking(world);
     return status == TPCOMM_OK ? open_status_socket(world) : status;
 }
 
@@ -159,6 +160,7 @@ void tpc_world_release(tpc_world_t *world) {
     /* The watchdog first: it uses everything else. Not under the lock, which its functions take. */
     for (int32_t r = 0; r < TPCOMM_MAX_RANKS; r++) tpc_watchdog_remove(world->peers[r].watch);
     for (int i = 0; i < 2; i++) tpc_watchdog_remove(world->listeners[i].watch);
+    tpc_watchdog_remove(world->attention);
     tpc_status_close(world->status_socket);
     tpc_watchdog_remove(world->tick);
     if (world->tick_fd >= 0) close(world->tick_fd);

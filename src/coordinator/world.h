@@ -22,6 +22,7 @@ typedef struct {
     tpc_watch_t *watch; /**< NULL: not watched */
     int32_t rank;       /**< world rank */
     int32_t pid;
+    bool ended; /**< the groups have been told that its link has ended */
 } tpc_peer_watch_t;
 
 /** A listener of rank 0, where late-comers are turned away. */
@@ -49,6 +50,7 @@ struct tpc_world {
     tpc_members_t *members;
     tpc_peer_watch_t peers[TPCOMM_MAX_RANKS];
     tpc_listener_watch_t listeners[2];
+    tpc_watch_t *attention;      /**< notes and ends of links; NULL: pidfds tell of all peers */
     tpc_status_t *status_socket; /**< NULL: not asked for */
     int tick_fd;                 /**< looks at the groups from time to time; -1: not needed */
     tpc_watch_t *tick;
@@ -59,6 +61,9 @@ tpcomm_status_t tpc_world_new(tpc_bootstrap_t *bootstrap, tpc_settings_t *settin
 
 /** Begin to watch peers and listeners, and to answer at the status socket. Fails: NO_MEMORY, CONFIG. */
 tpcomm_status_t tpc_world_watch(tpc_world_t *world);
+
+/** The part of it for peers without a pidfd (remote.c). */
+tpcomm_status_t tpc_world_watch_links(tpc_world_t *world);
 
 /** Take and give back a reference; the last one frees. */
 void tpc_world_retain(tpc_world_t *world);

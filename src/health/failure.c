@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "health/relay.h"
 
 _Static_assert(sizeof(tpc_failure_slot_t) == 512, "part of the workspace's layout");
 
@@ -20,6 +21,7 @@ tpcomm_status_t tpc_failure_raise(tpc_failure_t *failure, tpcomm_status_t status
         slot->coll = place.coll;
         slot->seq = place.seq;
         snprintf(slot->text, sizeof slot->text, "%s", text);
+        atomic_store_explicit(&slot->claimed, 2, memory_order_release);
     } else {
         uint64_t until = tpc_clock_ns() + SLOT_WAIT_NS;
         while (tpc_failure_status(failure) == TPCOMM_OK && tpc_clock_ns() < until) {
@@ -29,12 +31,12 @@ tpcomm_status_t tpc_failure_raise(tpc_failure_t *failure, tpcomm_status_t status
     uint64_t mine = (uint64_t)(uint32_t)-status | ((uint64_t)(uint32_t)(failure->rank + 1) << 32);
     atomic_compare_exchange_strong(failure->word, &healthy, mine); /* publishes the slot with it */
     if (failure->wake != NULL) failure->wake(failure->wake_arg);
+    if (failure->relay != NULL) tpc_relay_tell(failure->relay);
     return tpc_failure_status(failure);
 }
 
-tpcomm_status_t tpc_failure_read(const tpc_failure_t *failure, tpc_failure_place_t *place_p, char *text_p,
-                                 size_t text_bytes) {
-    uint64_t word = atomic_load_explicit(failure->word, memory_order_acquire);
+static tpcomm_status_t read_word(const tpc_failure_t *failure, uint64_t word, tpc_failure_place_t *place_p,
+                                 char *text_p, size_t text_bytes) {
     int32_t reporter = (int32_t)(uint32_t)(word >> 32) - 1;
     *place_p = (tpc_failure_place_t){.rank = -1};
     if (text_bytes > 0) text_p[0] = '\0';
@@ -45,4 +47,18 @@ tpcomm_status_t tpc_failure_read(const tpc_failure_t *failure, tpc_failure_place
         snprintf(text_p, text_bytes, "%.*s", (int)sizeof slot->text - 1, slot->text);
     }
     return -(tpcomm_status_t)(uint32_t)word;
+}
+
+tpcomm_status_t tpc_failure_read(const tpc_failure_t *failure, tpc_failure_place_t *place_p, char *text_p,
+                                 size_t text_bytes) {
+    uint64_t word = atomic_load_explicit(failure->word, memory_order_acquire);
+    if (word != 0 && failure->relay != NULL) word = tpc_relay_settle(failure->relay, true);
+    return read_word(failure, word, place_p, text_p, text_bytes);
+}
+
+tpcomm_status_t tpc_failure_look(const tpc_failure_t *failure, tpc_failure_place_t *place_p, char *text_p,
+                                 size_t text_bytes) {
+    uint64_t word = atomic_load_explicit(failure->word, memory_order_acquire);
+    if (word != 0 && failure->relay != NULL) word = tpc_relay_settle(failure->relay, false);
+    return read_word(failure, word, place_p, text_p, text_bytes);
 }

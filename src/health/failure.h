@@ -14,7 +14,7 @@
 
 /** One rank's account of the failure it saw first; in shared memory. */
 typedef struct {
-    _Atomic uint32_t claimed; /**< a thread of this rank is writing or has written it */
+    _Atomic uint32_t claimed; /**< 1: somebody writes it, 2: has written it */
     int32_t rank;             /**< group rank at fault, or this one */
     tpcomm_coll_t coll;
     _Atomic int32_t left; /**< the rank has finalized: its end is no failure any more */
@@ -28,6 +28,7 @@ typedef struct {
     int32_t rank, size;        /**< mine */
     void (*wake)(void *arg);   /**< wakes every rank that sleeps in a wait of this group */
     void *wake_arg;
+    struct tpc_relay *relay; /**< to members on other hosts (relay.h); NULL: there are none */
 } tpc_failure_t;
 
 /** Where and what, for a failure's text. */
@@ -38,8 +39,8 @@ typedef struct {
 } tpc_failure_place_t;
 
 /**
- * Break the group with this text, unless it is broken already; wakes everybody. Any thread; no lock, no allocation.
- * Returns the status in force, which may be another rank's.
+ * Break the group with this text, unless it is broken already; wakes everybody. Any thread; no lock and no allocation
+ * where all members are on one host. Returns the status in force, which may be another rank's.
  */
 tpcomm_status_t tpc_failure_raise(tpc_failure_t *failure, tpcomm_status_t status, tpc_failure_place_t place,
                                   const char *text);
@@ -49,8 +50,15 @@ static inline tpcomm_status_t tpc_failure_status(const tpc_failure_t *failure) {
     return -(tpcomm_status_t)(uint32_t)atomic_load_explicit(failure->word, memory_order_acquire);
 }
 
-/** The failure in force: status, and place and text of the rank that reported it. OK and "" while healthy. */
+/**
+ * The failure in force: status, and place and text of the rank that reported it. OK and "" while healthy. Where members
+ * are on other hosts, waits a moment for theirs (relay.h).
+ */
 tpcomm_status_t tpc_failure_read(const tpc_failure_t *failure, tpc_failure_place_t *place_p, char *text_p,
+                                 size_t text_bytes);
+
+/** The same without waiting: what is known so far. */
+tpcomm_status_t tpc_failure_look(const tpc_failure_t *failure, tpc_failure_place_t *place_p, char *text_p,
                                  size_t text_bytes);
 
 #endif

@@ -14,7 +14,7 @@
 
 struct tpc_watch {
     int fd;
-    bool once;
+    tpc_watch_kind_t kind;
     void (*fn)(void *arg);
     void *arg;
     uint32_t generation;
@@ -57,7 +57,14 @@ uint32_t tpc_fork_generation(void) {
     return atomic_load_explicit(&generation, memory_order_relaxed);
 }
 
+static _Thread_local bool is_me;
+
+bool tpc_watchdog_is_me(void) {
+    return is_me;
+}
+
 static void *run(void *arg) {
+    is_me = true;
     int epoll_fd = ((int *)arg)[0], stop_fd = ((int *)arg)[1];
     free(arg);
     for (;;) {
@@ -75,7 +82,7 @@ static void *run(void *arg) {
             tpc_watch_t *watch = dog.watches;
             while (watch != NULL && watch != events[i].data.ptr) watch = watch->next;
             if (watch == NULL) continue; /* removed after epoll_wait saw it */
-            if (watch->once) epoll_ctl(epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+            if (watch->kind == TPC_WATCH_ONCE) epoll_ctl(epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
             watch->fn(watch->arg);
         }
         pthread_mutex_unlock(&dog.lock);
@@ -128,11 +135,13 @@ static void unlink_watch(tpc_watch_t *watch) {
     }
 }
 
-tpcomm_status_t tpc_watchdog_add(int fd, bool once, void (*fn)(void *arg), void *arg, tpc_watch_t **watch_p) {
+tpcomm_status_t tpc_watchdog_add(int fd, tpc_watch_kind_t kind, void (*fn)(void *arg), void *arg,
+                                 tpc_watch_t **watch_p) {
     tpc_watch_t *watch = malloc(sizeof *watch);
     if (watch == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
-    *watch = (tpc_watch_t){.fd = fd, .once = once, .fn = fn, .arg = arg, .generation = tpc_fork_generation()};
+    *watch = (tpc_watch_t){.fd = fd, .kind = kind, .fn = fn, .arg = arg, .generation = tpc_fork_generation()};
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
+    if (kind == TPC_WATCH_EDGE) event.events |= EPOLLOUT | EPOLLET | EPOLLRDHUP;
     pthread_t thread;
     bool join = false;
 

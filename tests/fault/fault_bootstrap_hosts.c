@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Check that ranks on two hosts meet by TPCOMM_ROOT, by MASTER_ADDR with a launcher that holds MASTER_PORT, by unique
- * id and by exchange, and that what goes wrong between hosts is told (H5). A host is a network namespace; a pair of
- * virtual interfaces joins them.
+ * id and by exchange, that a world of both works, and that what goes wrong between hosts is told (H5). A host is a
+ * network namespace; a pair of virtual interfaces joins them.
  */
 #include <arpa/inet.h>
 #include <linux/if_link.h>
@@ -259,6 +259,32 @@ static void dies(int32_t rank, outcome_t *outcome) {
     tpc_bootstrap_free(bootstrap);
 }
 
+/** A world of both hosts: data within one, messages across, and what is told of a rank that ends. */
+static void by_communicator(int32_t rank, outcome_t *outcome) {
+    int32_t fds = job_count_fds(), ranks[2] = {0, 2}, sum = 1 << rank, all[SIZE];
+    tpcomm_config_t config = {.struct_size = sizeof config, .device_kind = TPCOMM_DEVICE_CPU, .init_timeout_ms = 20000};
+    tpcomm_t *world = NULL, *tp = NULL;
+    set_own(rank);
+    CHECK_OK(tpcomm_init_env(&config, &world));
+    CHECK_OK(tpcomm_host_all_gather(world, &rank, all, sizeof rank, 0));
+    for (int32_t r = 0; r < SIZE; r++) CHECK_EQ(all[r], r);
+    CHECK_OK(tpcomm_group_create(world, ranks, 2, "tp", &tp));
+    if (tp != NULL) {
+        CHECK_OK(tpcomm_all_reduce(tp, &sum, &sum, 1, TPCOMM_I32, TPCOMM_SUM, NULL));
+        CHECK_EQ(sum, 5);
+        CHECK_OK(tpcomm_finalize(tp));
+        CHECK_OK(tpcomm_destroy(tp));
+    }
+    CHECK_STATUS(tpcomm_all_reduce(world, &sum, &sum, 1, TPCOMM_I32, TPCOMM_SUM, NULL), TPCOMM_ERR_NO_TRANSPORT);
+    CHECK_OK(tpcomm_host_barrier(world, 0));
+    if (rank == 1) _Exit(0);
+    uint64_t start_ns = tpc_clock_ns();
+    while (tpcomm_async_status(world, NULL) == TPCOMM_OK && tpc_clock_ns() - start_ns < 10000000000u) poll(NULL, 0, 1);
+    job_keep(outcome, tpcomm_host_barrier(world, 0), start_ns);
+    CHECK_OK(tpcomm_destroy(world));
+    CHECK_EQ(job_count_fds(), fds);
+}
+
 /* ------------------------------------------------------------------ trials */
 
 static void all_met(void) {
@@ -308,6 +334,11 @@ static void death_told(void) {
     }
 }
 
+static void told_soon(void) {
+    death_told();
+    for (int32_t rank = 0; rank < SIZE; rank += 2) CHECK(job_outcomes[rank].ms < 4000);
+}
+
 static const struct {
     const char *name;
     job_body_t body;
@@ -324,6 +355,7 @@ static const struct {
     {"missing rank", missing_rank, one_missing, false},
     {"port taken", taken, all_told_of_port, true},
     {"death", dies, death_told, false},
+    {"communicator", by_communicator, told_soon, false},
 };
 #define TRIALS (int)(sizeof trials / sizeof trials[0])
 

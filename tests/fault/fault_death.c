@@ -126,6 +126,12 @@ int main(void) {
     scene("exited", quiet, 2, 0, 0);
     CHECK_EQ(unsetenv("TPCOMM_TEST_EXIT"), 0);
 
+    /* A kernel without pidfds: the end of the link tells. */
+    ranks_set_hooks("set@no_pidfd:1");
+    scene("killed in a call, no pidfd", loop, 3, SIGKILL, 300);
+    scene("killed between calls, no pidfd", quiet, 3, SIGKILL, 300);
+    ranks_set_hooks("");
+
     expected = TPCOMM_ERR_TIMEOUT;
     op_timeout_ms = 1500;
     scene("stopped", loop, 3, SIGSTOP, 300);
