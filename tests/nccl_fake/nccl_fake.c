@@ -17,7 +17,8 @@
  *   abort@R    ncclCommAbort never returns
  * Built with FAKE_SMALL it lacks what is optional, with FAKE_BROKEN something that is not.
  *
- * It also checks its user: two threads inside one communicator, or one that was freed, end the program.
+ * nccl_fake_aborts() counts the calls of ncclCommAbort in this process. It also checks its user: two threads inside one
+ * communicator, or one that was freed, end the program.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -474,8 +475,15 @@ EXPORT int ncclCommFinalize(ncclComm_t comm) {
     return leave(comm, FAKE_IN_PROGRESS);
 }
 
+static _Atomic int aborts;
+
+EXPORT int nccl_fake_aborts(void) {
+    return atomic_load(&aborts);
+}
+
 EXPORT int ncclCommAbort(ncclComm_t comm) {
     enter(comm);
+    atomic_fetch_add(&aborts, 1);
     while (faulty(comm, "abort")) usleep(1000);
     release(comm);
     return FAKE_SUCCESS;

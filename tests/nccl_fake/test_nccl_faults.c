@@ -5,6 +5,7 @@
  * everywhere, with NCCL's own text. Nobody waits for ever: in init, for a rank that does not come, for one that came
  * with another call, for one that was aborted, ended or destroyed, for an abort that does not return.
  */
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -146,6 +147,28 @@ static void fork_dying(void) {
 
 static float numbers[100000];
 
+/* Calls of ncclCommAbort in this process so far, with those of the one it was forked from. */
+static int aborts_now(void) {
+    int (*aborts)(void) = NULL;
+    void *fake = dlopen(FAKE, RTLD_NOW | RTLD_NOLOAD);
+    if (fake == NULL) return 0;
+    void *address = dlsym(fake, "nccl_fake_aborts");
+    CHECK(address != NULL);
+    memcpy(&aborts, &address, sizeof aborts);
+    int count = aborts();
+    dlclose(fake);
+    return count;
+}
+
+static int aborts_before;
+
+/* NCCL's communicator was aborted, though nobody made a call or destroyed the group: what waits in its kernels goes on.
+ */
+static void check_aborted(void) {
+    for (int i = 0; i < 1000 && aborts_now() == aborts_before; i++) usleep(10000);
+    CHECK(aborts_now() > aborts_before);
+}
+
 /* The group is broken with this status and these texts, everywhere and for good. */
 static void check_broken(rank_t *rank, tpcomm_status_t want, const char *const *texts) {
     float value = 0;
@@ -153,6 +176,7 @@ static void check_broken(rank_t *rank, tpcomm_status_t want, const char *const *
     for (int i = 0; i < 500 && tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK; i++) usleep(10000);
     CHECK_STATUS(tpcomm_async_status(rank->comm, &error), want);
     for (int i = 0; i < 3 && texts[i] != NULL; i++) check_has(error.text, texts[i]);
+    check_aborted();
     CHECK_STATUS(call_nccl(rank->comm, &value, 1), want);
     CHECK_STATUS(tpcomm_barrier(rank->comm, NULL), want);
     CHECK_STATUS(tpcomm_host_barrier(rank->comm, 0), want);
@@ -270,7 +294,10 @@ static void interrupted(int32_t rank, int32_t size, void *arg) {
 static void on_all_kinds(int32_t size, rank_fn fn, void *arg) {
     tpcomm_config_t config = ranks_config();
     resources_t before = resources_now();
-    for (int kind = 0; kind < RANKS_KINDS; kind++) ranks_run(kind, size, &config, fn, arg);
+    for (int kind = 0; kind < RANKS_KINDS; kind++) {
+        aborts_before = aborts_now();
+        ranks_run(kind, size, &config, fn, arg);
+    }
     resources_check_equal(before, "after a broken group");
 }
 
