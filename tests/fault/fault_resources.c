@@ -115,11 +115,18 @@ static void again(int32_t rank, int32_t size, void *arg) {
 
 /* ------------------------------------------------------------------ limits */
 
-static void set_limit(int what, rlim_t value) {
+static void set_descriptors(rlim_t value) {
     struct rlimit limit;
-    CHECK_EQ(getrlimit(what, &limit), 0);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = value;
-    CHECK_EQ(setrlimit(what, &limit), 0);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static void set_memory(rlim_t value) {
+    struct rlimit limit;
+    CHECK_EQ(getrlimit(RLIMIT_AS, &limit), 0);
+    limit.rlim_cur = value;
+    CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
 }
 
 /* Only so many descriptors more than there are: at some number it works, below that it fails by name and cleanly. */
@@ -130,9 +137,9 @@ static void without_descriptors(void) {
     CHECK_EQ(setenv("TPCOMM_STATUS_SOCKET", "@tpcomm-resources-test-%p", 1), 0); /* with the watchdog and all */
     for (int room = 0; room < 40 && worked < 3; room++) {
         tpcomm_t *comms[2];
-        set_limit(RLIMIT_NOFILE, (rlim_t)(open_now + room));
+        set_descriptors((rlim_t)(open_now + room));
         tpcomm_status_t status = tpcomm_init_local(2, NULL, &config, comms);
-        set_limit(RLIMIT_NOFILE, 1024);
+        set_descriptors(1024);
         if (status == TPCOMM_OK) {
             worked++;
             for (int r = 0; r < 2; r++) CHECK_OK(tpcomm_destroy(comms[r]));
@@ -160,9 +167,9 @@ static void without_memory(void) {
     int failed = 0;
     for (rlim_t mib = 1; mib < 64; mib += 5) {
         tpcomm_t *comms[4];
-        set_limit(RLIMIT_AS, now + (mib << 20));
+        set_memory(now + (mib << 20));
         tpcomm_status_t status = tpcomm_init_local(4, NULL, &config, comms);
-        set_limit(RLIMIT_AS, RLIM_INFINITY);
+        set_memory(RLIM_INFINITY);
         if (status == TPCOMM_OK) {
             for (int r = 0; r < 4; r++) CHECK_OK(tpcomm_destroy(comms[r]));
         } else {
