@@ -277,6 +277,8 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
     state->fork_generation = tpc_fork_generation();
     tpc_cuda_scope_t scope;
     tpcomm_status_t status = tpc_nccl_progress_init(&state->progress, &state->group, (void *)group->workspace->data);
+    for (int32_t r = 0; r < group->agreed.size; r++)
+        state->progress.elsewhere[r] = !tpc_bootstrap_member(group->bootstrap, group->team->ranks[r])->same_host;
     bool entered = false;
     if (status == TPCOMM_OK && has_gpu(state)) {
         status = tpc_cuda_enter(&group->devices[group->rank], &scope);

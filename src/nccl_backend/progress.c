@@ -123,6 +123,7 @@ static void raise_timeout(tpc_nccl_progress_t *progress, uint32_t flying, uint32
     seq -= (uint32_t)((uint32_t)seq - flying);
     call_t mine;
     char call[128], text[480];
+    bool unseen = false;
     if (!read_call(&ranks[group->rank], seq, &mine) || mine.seq != seq) mine = (call_t){.seq = seq};
     if (mine.what != 0)
         describe(seq, mine.what, mine.count, call, sizeof call);
@@ -133,12 +134,14 @@ static void raise_timeout(tpc_nccl_progress_t *progress, uint32_t flying, uint32
     tpc_failure_place_t place = {.rank = -1, .coll = (tpcomm_coll_t)(mine.what & 0xFF), .seq = seq};
     for (int32_t r = 0; r < group->agreed.size; r++) {
         uint64_t last = atomic_load(&ranks[r].last);
-        if (last >= seq) continue;
+        unseen = unseen || progress->elsewhere[r];
+        if (progress->elsewhere[r] || last >= seq) continue;
         used = tpc_text_append(text, sizeof text, used, "%s rank %d (last seq by nccl %llu)",
                                place.rank < 0 ? "still waiting for" : ",", r, (unsigned long long)last);
         if (place.rank < 0) place.rank = r;
     }
-    if (place.rank < 0) (void)tpc_text_append(text, sizeof text, used, "every rank has called it");
+    if (place.rank < 0)
+        (void)tpc_text_append(text, sizeof text, used, "every rank%s has called it", unseen ? " of this host" : "");
     tpc_failure_raise(group->failure, TPCOMM_ERR_TIMEOUT, place, text);
 }
 

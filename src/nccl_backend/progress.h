@@ -29,7 +29,7 @@ typedef struct {
     _Atomic uint64_t last;                  /**< seq of the last one */
 } tpc_nccl_calls_t;
 
-/** In the group's shared workspace; zero at first. */
+/** In the workspace that the group's ranks of one host share; zero at first. */
 typedef struct {
     tpc_nccl_calls_t ranks[TPCOMM_MAX_RANKS];
     _Atomic int32_t stop; /**< a rank has failed in making its communicator: the others need not wait */
@@ -40,10 +40,11 @@ typedef struct {
     tpc_nccl_control_t *control;
     tpc_cuda_side_t *side; /**< NULL: no GPU (test builds); then words stand for it */
     _Atomic uint32_t words[2];
-    bool no_marks;                 /**< the driver cannot have a stream write */
-    pthread_mutex_t lock;          /**< of those below */
-    uint32_t flying;               /**< the call under way when looked at last; 0: none */
-    uint64_t looked_ns, flying_ns; /**< when that was, and for how long it has been */
+    bool elsewhere[TPCOMM_MAX_RANKS]; /**< on another host: its calls cannot be seen */
+    bool no_marks;                    /**< the driver cannot have a stream write */
+    pthread_mutex_t lock;             /**< of those below */
+    uint32_t flying;                  /**< the call under way when looked at last; 0: none */
+    uint64_t looked_ns, flying_ns;    /**< when that was, and for how long it has been */
 } tpc_nccl_progress_t;
 
 tpcomm_status_t tpc_nccl_progress_init(tpc_nccl_progress_t *progress, const tpc_backend_group_t *group,

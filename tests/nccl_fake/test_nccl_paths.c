@@ -2,9 +2,11 @@
 /*
  * Check that a group with two backends takes its calls down either, in any order: every dtype, op and collective by
  * nccl exactly where the values are, beside the cpu device's own paths; choice by a tuning file's sizes, explain and
- * statistics; groups of groups; and where there is no nccl path and why: a group of one, TPCOMM_NCCL off, deterministic
- * on, another device. Nothing stays behind.
+ * statistics; groups of groups, and across hosts; and where there is no nccl path and why: a group of one, TPCOMM_NCCL
+ * off, deterministic on, another device. Nothing stays behind.
  */
+#include <arpa/inet.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -198,6 +200,50 @@ static void forced(rank_t *rank) {
     CHECK_EQ(calls_of(rank->comm, TPCOMM_PATH_NCCL), before + 1);
 }
 
+/* A port of the loopback, held by a socket that does not listen, so that nobody else is given it; returns the socket.
+ */
+static int hold_port(char *root, size_t bytes) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+    CHECK(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0);
+    CHECK_EQ(bind(fd, (struct sockaddr *)&address, length), 0);
+    CHECK_EQ(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    snprintf(root, bytes, "127.0.0.1:%d", ntohs(address.sin_port));
+    return fd;
+}
+
+/* Two hosts, told apart by what they say of themselves: NCCL alone joins them. */
+static void two_hosts(int32_t rank, int32_t size, void *arg) {
+    tpcomm_config_t config = ranks_config();
+    rank_t self = {.rank = rank, .size = size};
+    CHECK_EQ(setenv("TPCOMM_HOST_ID", rank < 2 ? "left" : "right", 1), 0);
+    CHECK_EQ(setenv("TPCOMM_LOCAL_SIZE", "2", 1), 0);
+    CHECK_EQ(setenv("TPCOMM_LOCAL_RANK", rank % 2 == 0 ? "0" : "1", 1), 0);
+    CHECK_EQ(setenv("TPCOMM_ROOT", arg, 1), 0);
+    CHECK_OK(tpcomm_init_env(&config, &self.comm));
+    tpcomm_info_t info = fake_info(self.comm);
+    CHECK(strcmp(info.topology, "multi_host") == 0);
+    check_has(info.nccl, "NCCL 2.");
+    check_sum(&self, TPCOMM_PATH_AUTO);
+    CHECK_EQ(calls_of(self.comm, TPCOMM_PATH_NCCL), 1);
+    movement(&self, TPCOMM_BF16, 70001);
+    scatter(&self, 5000);
+    tpcomm_t *group = NULL;
+    CHECK_OK(tpcomm_group_split(self.comm, rank / 2, 0, "host", &group));
+    rank_t inner = {.comm = group, .rank = rank % 2, .size = 2};
+    check_sum(&inner, TPCOMM_PATH_CPU_ONESHOT);
+    check_sum(&inner, TPCOMM_PATH_NCCL);
+    CHECK_OK(tpcomm_finalize(group));
+    CHECK_OK(tpcomm_destroy(group));
+    CHECK_OK(tpcomm_host_barrier(self.comm, 0));
+    float value = 1;
+    if (rank == 3) CHECK_OK(tpcomm_abort(self.comm, "from afar"));
+    CHECK_STATUS(call_nccl(self.comm, &value, 1), TPCOMM_ERR_ABORTED);
+    CHECK_ERROR_HAS("from afar");
+    CHECK_OK(tpcomm_destroy(self.comm));
+}
+
 /* A forked child frees its own and touches nothing of NCCL's; its parent goes on. */
 static void forked(rank_t *rank) {
     check_sum(rank, TPCOMM_PATH_NCCL);
@@ -215,7 +261,7 @@ static void forked(rank_t *rank) {
 
 int main(void) {
     tpcomm_config_t config = ranks_config();
-    char table[64];
+    char table[64], root[32];
     fake_use(FAKE, "");
     tpcomm_t *warm[2]; /* what a process keeps after its first use of NCCL is kept once */
     CHECK_OK(tpcomm_init_local(2, NULL, &config, warm));
@@ -226,6 +272,9 @@ int main(void) {
     resources_check_equal(before, "after groups with nccl");
 
     ranks_run(RANKS_PROCESSES, 2, &config, forked, NULL);
+    int port = hold_port(root, sizeof root);
+    ranks_fork(4, two_hosts, root);
+    close(port);
 
     snprintf(table, sizeof table, "/tmp/tpcomm-nccl-%d.json", (int)getpid());
     write_table(table);
