@@ -99,6 +99,10 @@ tpcomm_status_t tpc_topology_of_gpu_team(tpc_bootstrap_t *bootstrap, const tpc_t
     if (differs > 0) { /* else nobody needs to ask; all members see that alike */
         tpc_nvml_look(nvml_path, facts, team->me, team->n, &mine);
         ask_cuda(facts, team->me, team->n, &mine);
+        /* What was found under another host's bus ids is a card of this one. */
+        for (int32_t r = 0; r < team->n; r++)
+            if (!tpc_bootstrap_member(bootstrap, team->ranks[r])->same_host)
+                mine.to[r] = (tpc_gpu_sight_t){.access = 0};
         tpcomm_status_t status =
             tpc_team_gather(bootstrap, team, "look at links", TPCOMM_OK, &mine, sizeof mine, rows, deadline);
         if (status != TPCOMM_OK) return status;

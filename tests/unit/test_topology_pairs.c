@@ -7,13 +7,13 @@
  */
 #include "topology/pairs.h"
 
-#include "base/text.h"
-#include "check.h"
+#include "unit/bootstrap_job.h"
 
 enum { GPUS = 4 };
 
 static tpc_cuda_facts_t facts[GPUS];
 static tpc_gpu_row_t rows[GPUS];
+static const char *library_of_members;
 
 static void make_facts(void) {
     memset(facts, 0, sizeof facts);
@@ -141,6 +141,36 @@ static void without_nvml(const char *bare) {
     expect_class(TPC_TOPOLOGY_MIXED, GPUS);
 }
 
+/* Two hosts of two ranks each, whose GPUs have the same bus ids: what a rank finds under those of the other host is its
+ * own host's card. */
+static void as_member(int32_t index, outcome_t *outcome) {
+    static const int32_t ranks[GPUS] = {0, 1, 2, 3};
+    tpc_bootstrap_t *bootstrap;
+    tpc_topology_t topology;
+    tpc_pair_t pairs[GPUS];
+    char text[TPC_PAIR_TEXT_BYTES];
+    (void)outcome;
+    job_set("TPCOMM_RANK", "%d", index);
+    job_set("TPCOMM_SIZE", "%d", GPUS);
+    job_set("TPCOMM_HOST_ID", "host%d", index / 2);
+    job_set("TPCOMM_TEST_NVML", "switch");
+    CHECK_OK(job_meet_env(20000, &bootstrap));
+    tpc_team_t team = {.channel = 3, .ranks = ranks, .n = GPUS, .me = index};
+    tpc_deadline_t deadline = tpc_deadline_in(20000, NULL, NULL);
+    make_facts();
+    for (int r = 2; r < GPUS; r++) {
+        memset(facts[r].uuid, 0xa0 + r, sizeof facts[r].uuid);
+        memcpy(facts[r].bus_id, facts[r - 2].bus_id, sizeof facts[r].bus_id);
+    }
+    CHECK_OK(tpc_topology_of_gpu_team(bootstrap, &team, facts, library_of_members, &deadline, &topology, pairs));
+    CHECK_EQ(topology, TPC_TOPOLOGY_MIXED);
+    for (int32_t r = 0; r < GPUS; r++) {
+        const char *want = r == index ? "self" : r / 2 == index / 2 ? "nvlink x18 (switch)" : "no peer access";
+        if (strcmp(tpc_pair_text(&pairs[r], text), want) != 0) FAIL("%d and %d: '%s', want '%s'", index, r, text, want);
+    }
+    tpc_bootstrap_free(bootstrap);
+}
+
 static void bus_ids(void) {
     static const char *const good[] = {"0000:0f:00.0", "00000000:0F:00.0", "0:f:0.0"};
     static const char *const bad[] = {"",
@@ -169,5 +199,9 @@ int main(int argc, char **argv) {
     wirings(argv[2], true);
     odd_ones(argv[1]);
     without_nvml(argv[3]);
+    library_of_members = argv[1];
+    job_clean_environment();
+    job_set_unique_id("topology");
+    job_run(GPUS, as_member);
     return 0;
 }
