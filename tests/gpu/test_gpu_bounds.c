@@ -37,7 +37,7 @@ static void no_room(gpu_rank_t *rank) {
     gpu_pattern_in(rank, rank->in, TPCOMM_F32, 5, count);
     gpu_together(rank);
     for (int coll = 0; coll < 3; coll++) {
-        if (rank->rank == 0) CUDA_OK((cudaError_t)gpu_kernel_occupy(1000, side));
+        if (rank->rank == 0) CUDA_OK((cudaError_t)gpu_kernel_occupy(coll == 0 ? 1000 : 300, side));
         CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
         if (coll == 0)
             CHECK_OK(tpcomm_all_reduce(rank->comm, rank->in, rank->out, count, TPCOMM_F32, TPCOMM_SUM, rank->stream));

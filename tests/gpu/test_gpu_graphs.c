@@ -150,6 +150,13 @@ static void short_round(gpu_rank_t *rank) {
     gpu_together(rank);
 }
 
+/* In one group: what one leaves behind the next one finds. */
+static void everything(gpu_rank_t *rank) {
+    many_calls(rank);
+    batch_sizes(rank);
+    in_turn(rank);
+}
+
 int main(int argc, char **argv) {
     gpu_need();
     tpcomm_config_t config = gpu_config();
@@ -162,9 +169,7 @@ int main(int argc, char **argv) {
     for (int kind = 0; kind < RANKS_KINDS; kind++) {
         printf("2 %s\n", ranks_kind_name(kind));
         fflush(stdout);
-        gpu_run(kind, 2, false, &config, 4 << 20, many_calls, NULL);
-        gpu_run(kind, 2, false, &config, 4 << 20, batch_sizes, NULL);
-        gpu_run(kind, 2, false, &config, 4 << 20, in_turn, NULL);
+        gpu_run(kind, 2, false, &config, 4 << 20, everything, NULL);
     }
     printf("4 threads\n");
     fflush(stdout);

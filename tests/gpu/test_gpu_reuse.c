@@ -114,25 +114,29 @@ static void soak(gpu_rank_t *rank) {
     drop_count(rank, differ);
 }
 
+static void reuse(gpu_rank_t *rank) {
+    back_to_back(rank);
+    late_reader(rank);
+}
+
+static void everything(gpu_rank_t *rank) {
+    reuse(rank);
+    soak(rank);
+}
+
 int main(void) {
     gpu_need();
     tpcomm_config_t config = gpu_config();
-    static const int32_t sizes[] = {2, 4};
-    for (int s = 0; s < 2; s++) {
-        printf("%d threads\n", sizes[s]);
-        fflush(stdout);
-        gpu_run(RANKS_THREADS, sizes[s], false, &config, 1 << 20, back_to_back, NULL);
-        gpu_run(RANKS_THREADS, sizes[s], false, &config, 1 << 20, late_reader, NULL);
-    }
-    printf("soak\n");
+    printf("2 threads\n");
     fflush(stdout);
-    gpu_run(RANKS_THREADS, 2, false, &config, 1 << 20, soak, NULL);
+    gpu_run(RANKS_THREADS, 2, false, &config, 1 << 20, everything, NULL);
+    printf("4 threads\n");
+    fflush(stdout);
+    gpu_run(RANKS_THREADS, 4, false, &config, 1 << 20, reuse, NULL);
     if (gpu_count() >= 2) {
         printf("2 processes, a GPU each\n");
         fflush(stdout);
-        gpu_run(RANKS_PROCESSES, 2, true, &config, 1 << 20, back_to_back, NULL);
-        gpu_run(RANKS_PROCESSES, 2, true, &config, 1 << 20, late_reader, NULL);
-        gpu_run(RANKS_PROCESSES, 2, true, &config, 1 << 20, soak, NULL);
+        gpu_run(RANKS_PROCESSES, 2, true, &config, 1 << 20, everything, NULL);
     }
     printf("ok\n");
     return 0;
