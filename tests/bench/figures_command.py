@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check that bench/matrix.py makes one run a point, goes on where it stopped and says what a histogram covers; that bench/plot.py makes
+tables of its files; and that the GPU peers say what they lack.
+
+usage: figures_command.py TPCOMM_BENCH ROOT
+"""
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BENCH, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+
+
+def run(script, *arguments, **keywords):
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", script), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=100, **keywords)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Figures(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def matrix(self, *more):
+        histogram = os.path.join(self.folder, "h.json")
+        with open(histogram, "w", encoding="utf-8") as file:
+            json.dump({"schema": "tpcomm-histogram/1", "decode_only": {"1": 3, "4": 1}, "mixed": {"16": 1}}, file)
+        return run("matrix.py", BENCH, os.path.join(self.folder, "m"), "--ranks", "2,3", "--dtype", "bf16,f32", "--path", "auto", "--min", "1K",
+                   "--max", "4K", "--histogram", histogram, "--hidden", "512", *more, "--", "--threads", "-n", "20", "-w", "2")
+
+    def test_matrix_and_plot(self):
+        code, out, err = self.matrix()
+        self.assertEqual((code, err), (0, ""), out)
+        names = sorted(os.path.basename(path) for path in glob.glob(os.path.join(self.folder, "m", "cpu-*.json")))
+        self.assertEqual(names, ["cpu-all_reduce-2r-bf16-eager-auto-both.json", "cpu-all_reduce-2r-f32-eager-auto-both.json",
+                                 "cpu-all_reduce-3r-bf16-eager-auto-both.json"])
+        # Messages of 1, 4 and 16 KiB: four of five calls, 7 of 23 KiB are in 1 to 4 KiB.
+        with open(os.path.join(self.folder, "m", "coverage.json"), encoding="utf-8") as file:
+            shares = json.load(file)
+        self.assertEqual((shares["calls"], shares["bytes"]), (4 / 5, 7 / 23))
+        self.assertIn("80.0 % of the calls, 30.4 % of the bytes", out)
+
+        # One file gone, one cut short: these two are made again, the third is not.
+        paths = [os.path.join(self.folder, "m", name) for name in names]
+        kept = os.stat(paths[2]).st_mtime_ns
+        os.unlink(paths[0])
+        with open(paths[1], "r+", encoding="utf-8") as file:
+            file.truncate(100)
+        code, out, _ = self.matrix()
+        self.assertEqual((code, out.count(" is there"), out.count(": ok")), (0, 1, 2), out)
+        self.assertEqual(os.stat(paths[2]).st_mtime_ns, kept)
+
+        code, out, err = run("plot.py", *paths)
+        self.assertEqual((code, err), (0, ""))
+        with open(paths[0], encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+        self.assertEqual(out.count("| bytes | auto | auto, in place | path |"), 3)
+        for size in ("1 Ki", "2 Ki", "4 Ki"):
+            self.assertEqual(out.count(f"\n| {size} |"), 3)
+        self.assertIn(f"| {rows[0]['path']} |", out)
+        page = os.path.join(self.folder, "page.md")
+        with open(page, "w", encoding="utf-8") as file:
+            file.write("before\n<!-- plot.py: begin -->\nold\n<!-- plot.py: end -->\nafter\n")
+        for _ in range(2):  # the same the second time
+            self.assertEqual(run("plot.py", "--write", page, *paths)[0], 0)
+            with open(page, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "before\n<!-- plot.py: begin -->\n\n" + out.rstrip() + "\n\n<!-- plot.py: end -->\nafter\n")
+
+    def test_plot_refuses(self):
+        path = os.path.join(self.folder, "x.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"schema": "tpcomm-replay/1"}, file)
+        code, _, err = run("plot.py", path)
+        self.assertEqual(code, 1)
+        self.assertIn("is no sweep: its schema is tpcomm-replay/1", err)
+
+    def test_matrix_failure(self):
+        code, out, _ = run("matrix.py", BENCH, self.folder, "--path", "nosuch", "--ranks", "2", "--dtype", "bf16")
+        self.assertEqual(code, 1)
+        self.assertIn("exit code 2", out)
+
+    def test_peers_say_what_they_lack(self):
+        hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+        hidden.pop("RANK", None)
+        for script in ("nccl_allreduce.py", "torch_symm_mem.py"):
+            code, out, err = run(os.path.join("peers", script), env=hidden)
+            self.assertEqual((code, out), (77, ""), err)
+            self.assertRegex(err, rf"^{script}: .+\n$")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
