@@ -11,6 +11,21 @@
 
 #include "tpcomm.h"
 
+/* Whether a sanitizer is in this program; gcc and clang say it in different ways. */
+#if !defined(__has_feature)
+#define __has_feature(feature) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define TEST_TSAN 1
+#else
+#define TEST_TSAN 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer) || TEST_TSAN
+#define TEST_SANITIZED 1
+#else
+#define TEST_SANITIZED 0
+#endif
+
 #define FAIL(...)                                                                                                      \
     do {                                                                                                               \
         fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                                \

@@ -11,19 +11,8 @@
 #include "multirank/ranks.h"
 
 /* Sanitizers keep what was freed, and map more than any limit here. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
-#define CYCLES  (SANITIZED ? 100 : 1000)
-#define WARM_UP (SANITIZED ? 20 : 100)
+#define CYCLES  (TEST_SANITIZED ? 100 : 1000)
+#define WARM_UP (TEST_SANITIZED ? 20 : 100)
 
 static long resident_kib(void) {
     FILE *file = fopen("/proc/self/statm", "re");
@@ -87,7 +76,8 @@ static void check_flat(const char *what, void (*cycle)(int), int cycles) {
     long grown = resident_kib() - resident;
     printf("%s: %d cycles, %ld KiB more resident\n", what, cycles, grown);
     /* One leaked page a cycle would be more. */
-    if (!SANITIZED && grown > 2 * cycles + 512) FAIL("%s: %ld KiB more resident after %d cycles", what, grown, cycles);
+    if (!TEST_SANITIZED && grown > 2 * cycles + 512)
+        FAIL("%s: %ld KiB more resident after %d cycles", what, grown, cycles);
 }
 
 /* ------------------------------------------------------------------ processes */
@@ -207,6 +197,6 @@ int main(void) {
     check_flat("worlds that fail at each step", failing_cycle, CYCLES / 4);
     ranks_fork(2, again, NULL);
     in_child(without_descriptors);
-    if (!SANITIZED) in_child(without_memory);
+    if (!TEST_SANITIZED) in_child(without_memory);
     return 0;
 }

@@ -275,11 +275,7 @@ static void check_files(void) {
 
     /* A forked child that ends, with and without destroying what it inherited, takes nothing along. */
     fflush(NULL);
-#if defined(__SANITIZE_THREAD__) /* which takes a thread of a forked child for one of its parent's */
-    const int turns = 1;
-#else
-    const int turns = 2;
-#endif
+    const int turns = TEST_TSAN ? 1 : 2; /* it takes a thread of a forked child for one of its parent's */
     for (int turn = 0; turn < turns; turn++) {
         pid_t child = fork();
         CHECK(child >= 0);
