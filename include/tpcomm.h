@@ -32,8 +32,8 @@ extern "C" {
 /** major * 10000 + minor * 100 + patch, as tpcomm_version() returns it. */
 #define TPCOMM_VERSION_NUMBER (TPCOMM_VERSION_MAJOR * 10000 + TPCOMM_VERSION_MINOR * 100 + TPCOMM_VERSION_PATCH)
 
-/** The greatest number of ranks in one group. */
-#define TPCOMM_MAX_RANKS 16
+/** The greatest number of ranks in one world. */
+#define TPCOMM_MAX_RANKS 32
 
 /* ---------------------------------------------------------------- status */
 

@@ -7,7 +7,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_float, c_
 VERSION_MAJOR = 0
 VERSION_MINOR = 1
 VERSION_PATCH = 0
-MAX_RANKS = 16
+MAX_RANKS = 32
 
 # ---- status
 

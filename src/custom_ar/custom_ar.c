@@ -265,6 +265,7 @@ static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const
     if (path == TPCOMM_PATH_LOCAL) return NULL;
     if (agreed->size == 1) return "a group of one rank has nobody to talk to";
     if (agreed->topology == TPC_TOPOLOGY_MULTI_HOST) return "the ranks are on several hosts and share no device memory";
+    if (agreed->size > TPC_AR_MAX_RANKS) return "the kernels serve groups of at most 16 ranks";
     if (tpc_coll_norms(key->coll)) return "it has no norm";
     if (path == TPCOMM_PATH_TWOSHOT && key->coll != TPCOMM_ALL_REDUCE)
         return "two-shot is a form of all_reduce; other collectives have one phase (oneshot)";

@@ -51,6 +51,7 @@ static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const
     if (!tpc_coll_norms(key->coll)) return "only calls with a norm are fused";
     if (agreed->size == 1) return "a group of one rank has nobody to talk to";
     if (agreed->topology == TPC_TOPOLOGY_MULTI_HOST) return "the ranks are on several hosts and share no device memory";
+    if (agreed->size > TPC_AR_MAX_RANKS) return "the kernels serve groups of at most 16 ranks";
     if (rows_per_launch(agreed, key->dtype, key->hidden) == 0)
         return "a row is larger than a slot of so small a workspace";
     return NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check meshes against written tables (TP fastest, as vLLM lays its ranks out), in worlds of 4, 8 and 16: the text,
+ * Check meshes against written tables (TP fastest, as vLLM lays its ranks out), in worlds of 4, 8, 16 and 32: the text,
  * each rank's groups and sums over them; and that wrong sizes are refused on every rank at once, naming them (J8).
  */
 #include "base/clock.h"
@@ -44,6 +44,19 @@ static const table_t tables[] = {
      "pp: {0,4} {1,5} {2,6} {3,7} {8,12} {9,13} {10,14} {11,15}\n"
      "dp: {0,8} {1,9} {2,10} {3,11} {4,12} {5,13} {6,14} {7,15}\n"
      "ep: {0,1,2,3,8,9,10,11} {4,5,6,7,12,13,14,15}\n"},
+    {32,
+     {.dp = 2, .pp = 2, .tp = 8, .ep = 16},
+     "tp: {0,1,2,3,4,5,6,7} {8,9,10,11,12,13,14,15} {16,17,18,19,20,21,22,23} {24,25,26,27,28,29,30,31}\n"
+     "cp: {0} {1} {2} {3} {4} {5} {6} {7} {8} {9} {10} {11} {12} {13} {14} {15} {16} {17} {18} {19} {20} {21} {22} "
+     "{23} "
+     "{24} {25} {26} {27} {28} {29} {30} {31}\n"
+     "pp: {0,8} {1,9} {2,10} {3,11} {4,12} {5,13} {6,14} {7,15} {16,24} {17,25} {18,26} {19,27} {20,28} {21,29} "
+     "{22,30} "
+     "{23,31}\n"
+     "dp: {0,16} {1,17} {2,18} {3,19} {4,20} {5,21} {6,22} {7,23} {8,24} {9,25} {10,26} {11,27} {12,28} {13,29} "
+     "{14,30} "
+     "{15,31}\n"
+     "ep: {0,1,2,3,4,5,6,7,16,17,18,19,20,21,22,23} {8,9,10,11,12,13,14,15,24,25,26,27,28,29,30,31}\n"},
 };
 
 static void body(rank_t *rank) {
@@ -60,15 +73,16 @@ static void body(rank_t *rank) {
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         tpcomm_t *group = NULL;
         tpcomm_info_t info = {.struct_size = sizeof info};
-        int32_t ranks[TPCOMM_MAX_RANKS], value = 1 << rank->rank, out = 0, want = 0;
+        int32_t ranks[TPCOMM_MAX_RANKS];
+        uint32_t value = 1u << rank->rank, out = 0, want = 0;
         CHECK_OK(tpcomm_mesh_group(mesh, kinds[k], &group));
         CHECK_OK(tpcomm_comm_info(group, &info));
         CHECK(strcmp(info.name, kinds[k]) == 0);
         CHECK_OK(tpcomm_group_ranks(group, ranks, TPCOMM_MAX_RANKS));
         CHECK_EQ(ranks[info.rank], rank->rank);
-        for (int32_t i = 0; i < info.size; i++) want |= 1 << ranks[i];
-        CHECK_OK(tpcomm_all_reduce(group, &value, &out, 1, TPCOMM_I32, TPCOMM_SUM, NULL));
-        CHECK_EQ(out, want);
+        for (int32_t i = 0; i < info.size; i++) want |= 1u << ranks[i];
+        CHECK_OK(tpcomm_all_reduce(group, &value, &out, 1, TPCOMM_U32, TPCOMM_SUM, NULL));
+        CHECK(out == want);
     }
     tpcomm_t *none = NULL;
     CHECK_STATUS(tpcomm_mesh_group(mesh, "xp", &none), TPCOMM_ERR_INVALID_ARG);

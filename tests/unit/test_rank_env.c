@@ -112,9 +112,9 @@ static void check_refused(void) {
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=http", "MASTER_PORT='http'", "whole number"},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65536", "MASTER_PORT=65536", "65535"},
         {"TPCOMM_RANK=-1 TPCOMM_SIZE=2", "TPCOMM_RANK", "-1"},
-        {"RANK=0 WORLD_SIZE=0", "not 0", "1 to 16"},
-        {"RANK=0 WORLD_SIZE=17", "not 17", "WORLD_SIZE=17"},
-        {"TPCOMM_RANK=0 TPCOMM_SIZE=17", "not 17", "TPCOMM_SIZE=17"},
+        {"RANK=0 WORLD_SIZE=0", "not 0", "1 to 32"},
+        {"RANK=0 WORLD_SIZE=33", "not 33", "WORLD_SIZE=33"},
+        {"TPCOMM_RANK=0 TPCOMM_SIZE=33", "not 33", "TPCOMM_SIZE=33"},
         /* One set against itself. */
         {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3", "3 ranks on this host", "LOCAL_WORLD_SIZE=3"},
         {"RANK=0 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", "local rank 2", "LOCAL_RANK=2"},

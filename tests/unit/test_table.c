@@ -92,8 +92,8 @@ static void refuses(void) {
            "rows[0].coll", "gather");
     refuse(ONE_ROW("\"coll\": \"all_reduce\", \"topology\": \"moon\", \"ranks\": 2, \"path\": \"local\""),
            TPCOMM_ERR_PARSE, "rows[0].topology", "moon");
-    refuse(ONE_ROW("\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 17, \"path\": \"local\""),
-           TPCOMM_ERR_PARSE, "rows[0].ranks", "17");
+    refuse(ONE_ROW("\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 33, \"path\": \"local\""),
+           TPCOMM_ERR_PARSE, "rows[0].ranks", "33");
     refuse(ONE_ROW("\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": \"2\", \"path\": \"local\""),
            TPCOMM_ERR_PARSE, "rows[0].ranks", "2");
     refuse(ONE_ROW(ROW ", \"bytes_max\": 1.5"), TPCOMM_ERR_PARSE, "rows[0].bytes_max", "1.5");
