@@ -65,7 +65,7 @@ enum {
     TPCOMM_ERR_DUPLICATE_DEVICE = -47,
     TPCOMM_ERR_NO_TRANSPORT = -48, /**< no way to carry data between the ranks of this group */
     TPCOMM_ERR_ADDR_IN_USE = -49,  /**< the rendezvous address is taken, or this job already runs */
-    TPCOMM_ERR_AUTH = -50,
+    TPCOMM_ERR_AUTH = -50,         /**< a peer did not prove that it knows the job's secret */
     TPCOMM_ERR_OVERLAP = -51,
     /* The process. */
     TPCOMM_ERR_DEVICE = -80
@@ -137,9 +137,9 @@ enum {
 typedef int32_t tpcomm_path_t;
 enum {
     TPCOMM_PATH_AUTO = 0,
-    TPCOMM_PATH_ONESHOT = 1,       /**< cuda: kernels push every input to all ranks, which reduce it themselves */
-    TPCOMM_PATH_TWOSHOT = 2,       /**< cuda: kernels push each part to its owner, who reduces it and pushes it to all */
-    TPCOMM_PATH_NCCL = 3,          /**< cuda: NCCL, where it is found at run time; numbers in an order of its own */
+    TPCOMM_PATH_ONESHOT = 1, /**< cuda: kernels push every input to all ranks, which reduce it themselves */
+    TPCOMM_PATH_TWOSHOT = 2, /**< cuda: kernels push each part to its owner, who reduces it and pushes it to all */
+    TPCOMM_PATH_NCCL = 3,    /**< cuda: NCCL, where it is found at run time; numbers in an order of its own */
     TPCOMM_PATH_FUSED_ONESHOT = 5, /**< calls with a norm: every rank reduces and normalises all rows it needs itself */
     TPCOMM_PATH_FUSED_TWOSHOT = 6, /**< calls with a norm: every rank reduces its rows; all normalise them */
     TPCOMM_PATH_UNFUSED = 7,       /**< calls with a norm: a reduction by a path of its own, then the norm */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Check that a wait which has lasted op_timeout_ms is a failure on every rank, with the call and who was waited for
- * (U1, U2, H10), that all later calls of any kind end at once, and that the same processes then make a new group that
- * works (U4). Also: a raised timeout holds for a wait that has begun, and config.interrupted ends a wait.
+ * (U1, U2, U6, H10), that all later calls of any kind end at once, and that the same processes then make a new group
+ * that works (U4). Also: a raised timeout holds for a wait that has begun, and config.interrupted ends a wait.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -24,6 +24,7 @@ static void late_rank(rank_t *rank) {
     CHECK_ERROR_HAS("all_reduce seq 8 count 8 f32 sum");
     CHECK_ERROR_HAS("waiting for rank 2 (last seq 7)");
     CHECK_ERROR_HAS("world");
+    CHECK(strstr(tpcomm_last_error(), "memory") == NULL && strstr(tpcomm_last_error(), "shm") == NULL); /* U6 */
     tpcomm_error_t error = {.struct_size = sizeof error};
     CHECK_STATUS(tpcomm_async_status(rank->comm, &error), TPCOMM_ERR_TIMEOUT);
     CHECK_EQ(error.rank, 2);
@@ -32,6 +33,25 @@ static void late_rank(rank_t *rank) {
     start = tpc_clock_ns();
     CHECK_STATUS(tpcomm_barrier(rank->comm, NULL), TPCOMM_ERR_TIMEOUT);
     CHECK_STATUS(tpcomm_all_reduce(rank->comm, x, x, 1, TPCOMM_F32, TPCOMM_MAX, NULL), TPCOMM_ERR_TIMEOUT);
+    CHECK(tpc_clock_ns() - start < 1000000000u);
+}
+
+/* Calls that do not fit, with the comparison that would tell off: whoever waits for more ends at the deadline, and then
+ * all do. */
+static void unequal(rank_t *rank) {
+    static float x[40000];
+    uint64_t start = tpc_clock_ns();
+    CHECK_OK(tpcomm_set_op_timeout(rank->comm, 1500));
+    tpcomm_status_t first =
+        tpcomm_all_reduce(rank->comm, x, x, rank->rank == 0 ? 40000 : 20000, TPCOMM_F32, TPCOMM_SUM, NULL);
+    if (rank->rank == 0) {
+        CHECK_EQ(first, TPCOMM_ERR_TIMEOUT);
+        CHECK_ERROR_HAS("waiting for rank 1 (last seq 1)");
+    }
+    while (tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK && tpc_clock_ns() - start < 20000000000u) usleep(1000);
+    if (tpc_clock_ns() - start > 5000000000u) FAIL("too late");
+    start = tpc_clock_ns();
+    CHECK_STATUS(tpcomm_barrier(rank->comm, NULL), TPCOMM_ERR_TIMEOUT);
     CHECK(tpc_clock_ns() - start < 1000000000u);
 }
 
@@ -116,6 +136,10 @@ int main(void) {
         ranks_run(kind, 3, &config, late_rank, NULL);
         ranks_run(kind, 2, &config, longer_while_waiting, NULL);
     }
+    tpcomm_config_t small = config;
+    small.workspace_bytes = 65536;
+    ranks_set_hooks("set@no_compare:1");
+    for (int kind = 0; kind < RANKS_KINDS; kind++) ranks_run(kind, 2, &small, unequal, NULL);
     ranks_set_hooks("fail@reduce:1:5");
     ranks_run(RANKS_PROCESSES, 2, &config, fails_inside, NULL);
     ranks_run(RANKS_PROCESSES, 3, &config, fails_inside, NULL);
