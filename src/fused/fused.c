@@ -20,10 +20,6 @@
 enum { DTYPES = 3, VECTORS = 3, WARPS = 4 };
 static const tpcomm_dtype_t dtypes[DTYPES] = {TPCOMM_F32, TPCOMM_F16, TPCOMM_BF16};
 
-/* Rows up to which a thread has two vectors of a row, so that fewer warps meet at the row's barrier; more rows fill the
- * GPU better with one. */
-#define FEW_ROWS 16u
-
 typedef struct {
     tpc_backend_group_t group;
     const void *shared;                         /* custom_ar's state */
@@ -119,12 +115,19 @@ static void destroy(void *state) {
 
 /* ------------------------------------------------------------------ calls */
 
+/* One vector a thread is fastest as long as all rows have a block at once; with more rows, threads that hold more of a
+ * row leave room for more blocks. */
 static tpc_norm_shape_t shape_for(const state_t *state, const tpcomm_rms_norm_t *norm, uint64_t rows,
                                   int32_t *blocks_p) {
-    int32_t vectors = norm->dtype != TPCOMM_F32 && rows <= FEW_ROWS ? 2 : 1;
-    tpc_norm_shape_t shape = tpc_norm_shape(norm->hidden, (int32_t)tpc_hook_value("fused_vectors", (uint64_t)vectors));
-    int v = shape.vectors == 1 ? 0 : shape.vectors == 2 ? 1 : 2;
-    uint64_t most = (uint64_t)state->blocks_max[index_of_dtype(norm->dtype)][v][index_of_warps(shape.warps)];
+    int32_t vectors = (int32_t)tpc_hook_value("fused_vectors", 1), widest = norm->dtype == TPCOMM_F32 ? 2 : 4;
+    tpc_norm_shape_t shape;
+    uint64_t most;
+    for (;; vectors *= 2) {
+        shape = tpc_norm_shape(norm->hidden, vectors);
+        int v = shape.vectors == 1 ? 0 : shape.vectors == 2 ? 1 : 2;
+        most = (uint64_t)state->blocks_max[index_of_dtype(norm->dtype)][v][index_of_warps(shape.warps)];
+        if (rows <= most || shape.vectors >= widest || tpc_hook_value("fused_vectors", 0) != 0) break;
+    }
     if (rows > most) { /* as many turns as it must, all blocks alike */
         uint64_t turns = (rows + most - 1) / most;
         rows = (rows + turns - 1) / turns;

@@ -99,17 +99,19 @@ __global__ void __launch_bounds__(TPC_NORM_MAX_THREADS + TPC_AR_HEADER_THREADS, 
     slots_t slots = slots_of(p, epoch, p.slot_bytes);
     octets_t<T, V> own;
     for (uint64_t i = blockIdx.x; i < n.rows; i += gridDim.x) push_to_peers<T, V>(p, n, slots, i, team, own);
+    constexpr bool EARLY = V * octet_packets<T>::COUNT <= (N == 2 ? 2 : 1);
+    beside_t<T, V, EARLY> beside;
+    load_weights<T, V, EARLY>(n, team, beside);
     waiter_t w = all_have_begun(begun);
     unsigned turn = 0;
     for (uint64_t i = blockIdx.x; i < n.rows; i += gridDim.x) {
         uint64_t row, index = n.first + i;
         if (!row_for(p, n, 0, i, &row)) continue;
-        octets_t<T, V> residual;
         if (n.per_rank != 0 || n.rows > gridDim.x) /* else it is the one row that was pushed */
             load_row<T, V>((const unsigned char *)n.in + row * n.in_stride, hidden, team, own);
-        load_residual<T, V>(n, index, team, residual);
+        load_residual<T, V, EARLY>(n, index, team, beside);
         sum_row<T, N, V>(p, epoch, slots, i, hidden, team, own, w);
-        norm_row<T, V>(n, index, turn++, team, own, residual);
+        norm_row<T, V, EARLY>(n, index, turn++, team, own, beside);
     }
     end_call(p);
 }

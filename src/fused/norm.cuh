@@ -165,14 +165,40 @@ TPC_DEVICE float scale_of(uint32_t greatest) {
     return scale < 0x1p-126f ? 1.0f : scale;
 }
 
-template <typename T> TPC_DEVICE void load_weight(const tpc_norm_params_t &n, uint32_t octet, float *weight) {
+/** An octet of the weight: of T, in as many pieces as T takes, or of f32, in both. */
+struct octet_weight_t {
+    vec_t piece[2];
+};
+
+template <typename T> TPC_DEVICE octet_weight_t load_weight(const tpc_norm_params_t &n, uint32_t octet) {
+    const unsigned char *from = (const unsigned char *)n.weight + (n.weight_is_f32 ? 32 : 8 * sizeof(T)) * octet;
+    octet_weight_t weight;
+    weight.piece[0] = load_piece(from);
+    if (n.weight_is_f32) weight.piece[1] = load_piece(from + 16);
+    return weight;
+}
+
+template <typename T>
+TPC_DEVICE void widen_weight(const tpc_norm_params_t &n, const octet_weight_t &weight, float *value) {
+    if (n.weight_is_f32) {
+#pragma unroll
+        for (int e = 0; e < 8; e++) value[e] = element_t<float>::get(weight.piece[e / 4], e % 4);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            value[e] = element_t<T>::get(weight.piece[e / element_t<T>::PER_VEC], e % element_t<T>::PER_VEC);
+    }
+}
+
+/** Both in one, of which less is held at a time. */
+template <typename T> TPC_DEVICE void load_wide_weight(const tpc_norm_params_t &n, uint32_t octet, float *value) {
     const unsigned char *from = (const unsigned char *)n.weight;
     if (n.weight_is_f32) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             vec_t w = load_piece(from + 32 * octet + 16 * i);
 #pragma unroll
-            for (int e = 0; e < 4; e++) weight[4 * i + e] = element_t<float>::get(w, e);
+            for (int e = 0; e < 4; e++) value[4 * i + e] = element_t<float>::get(w, e);
         }
         return;
     }
@@ -180,27 +206,41 @@ template <typename T> TPC_DEVICE void load_weight(const tpc_norm_params_t &n, ui
     for (int i = 0; i < octet_packets<T>::COUNT; i++) {
         vec_t w = load_piece(from + 8 * sizeof(T) * octet + 16 * i);
 #pragma unroll
-        for (int e = 0; e < element_t<T>::PER_VEC; e++) weight[element_t<T>::PER_VEC * i + e] = element_t<T>::get(w, e);
+        for (int e = 0; e < element_t<T>::PER_VEC; e++) value[element_t<T>::PER_VEC * i + e] = element_t<T>::get(w, e);
     }
 }
 
-/** Whether a thread holds its part of the residual while it waits; with more octets it would cost spills. */
-template <int V> struct residual_early {
-    enum { YES = V <= 2 };
+/** What a row needs beside its sum. EARLY: held while the sum is awaited; with many octets that would cost spills. */
+template <typename T, int V, bool EARLY> struct beside_t {
+    octets_t<T, EARLY ? V : 1> residual;
+    octet_weight_t weight[EARLY ? V : 1];
 };
 
+/** The weight, once for all rows of a block. */
+template <typename T, int V, bool EARLY>
+TPC_DEVICE void load_weights(const tpc_norm_params_t &n, const team_t &team, beside_t<T, V, EARLY> &beside) {
+    if constexpr (EARLY) {
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            if (8 * octet_of(team, v) < (uint32_t)n.hidden) beside.weight[v] = load_weight<T>(n, octet_of(team, v));
+    }
+}
+
 /** Row `index` of the residual, if there is one. */
-template <typename T, int V>
+template <typename T, int V, bool EARLY>
 TPC_DEVICE void load_residual(const tpc_norm_params_t &n, uint64_t index, const team_t &team,
-                              octets_t<T, V> &residual) {
-    if (n.residual == nullptr || !residual_early<V>::YES) return;
-    load_row<T, V>((const unsigned char *)n.residual + index * n.residual_stride, (uint32_t)n.hidden, team, residual);
+                              beside_t<T, V, EARLY> &beside) {
+    if constexpr (EARLY) {
+        if (n.residual == nullptr) return;
+        load_row<T, V>((const unsigned char *)n.residual + index * n.residual_stride, (uint32_t)n.hidden, team,
+                       beside.residual);
+    }
 }
 
 /** x = x + residual, rounded; into the residual as well. */
-template <typename T, int V>
+template <typename T, int V, bool EARLY>
 TPC_DEVICE void add_residual(const tpc_norm_params_t &n, uint64_t index, const team_t &team, octets_t<T, V> &x,
-                             const octets_t<T, V> &residual) {
+                             const beside_t<T, V, EARLY> &beside) {
     unsigned char *row = (unsigned char *)n.residual + index * n.residual_stride;
     const uint32_t hidden = (uint32_t)n.hidden;
 #pragma unroll
@@ -210,7 +250,7 @@ TPC_DEVICE void add_residual(const tpc_norm_params_t &n, uint64_t index, const t
 #pragma unroll
         for (int i = 0; i < octet_packets<T>::COUNT; i++) {
             unsigned char *at = row + 8 * sizeof(T) * octet + 16 * i;
-            vec_t other = residual_early<V>::YES ? residual.x[i][v] : load_piece(at), sum;
+            vec_t other = EARLY ? beside.residual.x[i][EARLY ? v : 0] : load_piece(at), sum;
 #pragma unroll
             for (int e = 0; e < element_t<T>::PER_VEC; e++)
                 element_t<T>::put(sum, e, __fadd_rn(element_t<T>::get(x.x[i][v], e), element_t<T>::get(other, e)));
@@ -221,16 +261,17 @@ TPC_DEVICE void add_residual(const tpc_norm_params_t &n, uint64_t index, const t
 }
 
 /**
- * The whole block of working threads calls this with a row's sum, rounded: x. residual: as load_residual left it.
- * index: of the row in the outputs. turn: 0, 1, ... for the rows of a block, one after the other.
+ * The whole block of working threads calls this with a row's sum, rounded: x. beside: as load_weights and
+ * load_residual left it. index: of the row in the outputs. turn: 0, 1, ... for the rows of a block, one after the
+ * other.
  */
-template <typename T, int V>
+template <typename T, int V, bool EARLY>
 TPC_DEVICE void norm_row(const tpc_norm_params_t &n, uint64_t index, unsigned turn, const team_t &team,
-                         octets_t<T, V> &x, const octets_t<T, V> &residual) {
+                         octets_t<T, V> &x, const beside_t<T, V, EARLY> &beside) {
     const uint32_t hidden = (uint32_t)n.hidden;
     float *groups = team.groups + (turn % 2 * TPC_NORM_GROUPS);
     if (n.sum != nullptr) store_row<T, V>((unsigned char *)n.sum + index * n.sum_stride, hidden, team, x);
-    if (n.residual != nullptr) add_residual<T, V>(n, index, team, x, residual);
+    if (n.residual != nullptr) add_residual<T, V, EARLY>(n, index, team, x, beside);
 #pragma unroll
     for (int v = 0; v < V; v++) {
         uint32_t group = team.warp + (uint32_t)v * team.warps;
@@ -253,7 +294,10 @@ TPC_DEVICE void norm_row(const tpc_norm_params_t &n, uint64_t index, unsigned tu
         uint32_t octet = octet_of(team, v);
         if (8 * octet >= hidden) continue;
         float y[8];
-        load_weight<T>(n, octet, y);
+        if constexpr (EARLY)
+            widen_weight<T>(n, beside.weight[v], y);
+        else
+            load_wide_weight<T>(n, octet, y);
 #pragma unroll
         for (int e = 0; e < 8; e++) y[e] = __fmul_rn(__fmul_rn(x.get(v, e), inverse), __fadd_rn(y[e], n.weight_bias));
         x.put(v, y);
@@ -293,12 +337,15 @@ __global__ void __launch_bounds__(TPC_NORM_MAX_THREADS) norm_rows(const __grid_c
     TPC_SHARED(uint32_t, greatest, 2 * 32);
     team_t team = make_team(blockDim.x, groups, greatest);
     team_barrier(team.threads);
+    constexpr bool EARLY = V * octet_packets<T>::COUNT <= 2;
+    beside_t<T, V, EARLY> beside;
+    load_weights<T, V, EARLY>(n, team, beside);
     unsigned turn = 0;
     for (uint64_t row = blockIdx.x; row < n.rows; row += gridDim.x, turn++) {
-        octets_t<T, V> x, residual;
+        octets_t<T, V> x;
         load_row<T, V>((const unsigned char *)n.in + row * n.in_stride, (uint32_t)n.hidden, team, x);
-        load_residual<T, V>(n, row, team, residual);
-        norm_row<T, V>(n, row, turn, team, x, residual);
+        load_residual<T, V, EARLY>(n, row, team, beside);
+        norm_row<T, V, EARLY>(n, row, turn, team, x, beside);
     }
 }
 

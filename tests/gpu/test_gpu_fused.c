@@ -234,6 +234,7 @@ static void one(gpu_rank_t *rank, const plan_t *plan) {
 static void gather(gpu_rank_t *rank, const plan_t *plan) {
     plan_t own = *plan, whole = *plan;
     own.scatters = true;
+    if (plan->tokens % (size_t)rank->size != 0) own.path = TPCOMM_PATH_AUTO; /* nothing composes that */
     own.in_place = whole.in_place = whole.scatters = false;
     own.gap = own.misalign = whole.gap = whole.misalign = 0;
     own.out = whole.out = true;
@@ -434,27 +435,58 @@ static double time_of(gpu_rank_t *rank, const plan_t *plan) {
 }
 
 static void timing(gpu_rank_t *rank) {
-    static const size_t tokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
+    static const size_t tokens[] = {1, 4, 16, 32, 64, 128, 256, 512, 1024};
     static const int32_t hiddens[] = {4096, 8192};
+    const char *what = rank->arg;
     CUDA_OK(cudaMemsetAsync(rank->in, 0, rank->room, rank->stream));
-    if (rank->rank == 0) printf("%d ranks, bf16, residual, us per call (graph of 50)\n", rank->size);
-    if (rank->rank == 0) printf("hidden tokens    fused  unfused\n");
-    for (int h = 0; h < 2; h++)
-        for (int t = 0; t < 11; t++) {
+    if (rank->rank == 0)
+        printf("%d ranks, bf16, residual, %s: us per call (graph of 50) by tokens 1 4 16 32 64 128 256 512 1024\n",
+               rank->size, what);
+    for (int h = 0; h < 2; h++) {
+        if (rank->rank == 0) printf("  H %d:", hiddens[h]);
+        for (int t = 0; t < 9; t++) {
             plan_t plan = {.dtype = TPCOMM_BF16,
                            .weight_dtype = TPCOMM_BF16,
-                           .path = TPCOMM_PATH_FUSED_ONESHOT,
+                           .path = strcmp(what, "unfused") == 0 ? TPCOMM_PATH_UNFUSED : TPCOMM_PATH_FUSED_ONESHOT,
                            .hidden = hiddens[h],
                            .tokens = tokens[t],
                            .residual = true,
                            .out = true,
                            .seed = 1};
-            double fused = time_of(rank, &plan);
-            plan.path = TPCOMM_PATH_UNFUSED;
-            double unfused = time_of(rank, &plan);
-            if (rank->rank == 0) printf("%6d %6zu %8.2f %8.2f\n", hiddens[h], tokens[t], fused, unfused);
-            fflush(stdout);
+            double us = time_of(rank, &plan);
+            if (rank->rank == 0) printf(" %7.2f", us);
         }
+        if (rank->rank == 0) printf("\n");
+        fflush(stdout);
+    }
+}
+
+/* Unfused, fused as chosen, and with 1, 2, 4 vectors a thread. */
+static void all_timings(int kind, int32_t size, bool one_each) {
+    static const char *const what[] = {"unfused", "fused", "fused, 1 vector", "fused, 2 vectors", "fused, 4 vectors"};
+    tpcomm_config_t config = gpu_config();
+    for (int i = 0; i < 5; i++) {
+        char hooks[32] = "";
+        if (i >= 2) snprintf(hooks, sizeof hooks, "set@fused_vectors:%d", 1 << (i - 2));
+        ranks_set_hooks(hooks);
+        gpu_run(kind, size, one_each, &config, 64 << 20, timing, (void *)(uintptr_t)what[i]);
+    }
+    ranks_set_hooks("");
+}
+
+/* Where the fused kernels cannot be had on one rank, no rank takes them, comm_info says why, and calls are right (I11).
+ */
+static void without_fused(gpu_rank_t *rank) {
+    tpcomm_info_t info = {.struct_size = sizeof info};
+    CHECK_OK(tpcomm_comm_info(rank->comm, &info));
+    CHECK(strstr(info.paths, "unfused") != NULL && strstr(info.paths, "fused_oneshot (") != NULL);
+    plan_t plan = {
+        .dtype = TPCOMM_BF16, .weight_dtype = TPCOMM_BF16, .hidden = 1024, .tokens = 2, .out = true, .seed = 3};
+    one(rank, &plan);
+    place_t p = place_of(&plan, rank);
+    p.norm.path = TPCOMM_PATH_FUSED_ONESHOT;
+    CHECK_STATUS(tpcomm_all_reduce_rms_norm(rank->comm, &p.norm, rank->stream), TPCOMM_ERR_UNSUPPORTED);
+    CHECK_ERROR_HAS("fused");
 }
 
 int main(int argc, char **argv) {
@@ -463,13 +495,13 @@ int main(int argc, char **argv) {
     static const int32_t sizes[] = {2, 3, 4, 8, 1};
     bool each = gpu_count() >= 2;
     if (argc > 1 && strcmp(argv[1], "time") == 0) {
-        for (int s = 0; s < 4; s++)
-            if (sizes[s] != 3) gpu_run(RANKS_THREADS, sizes[s], false, &config, 64 << 20, timing, NULL);
         if (each) {
             printf("a GPU each, processes\n");
             fflush(stdout);
-            gpu_run(RANKS_PROCESSES, 2, true, &config, 64 << 20, timing, NULL);
+            all_timings(RANKS_PROCESSES, 2, true);
         }
+        for (int s = 0; s < 4; s++)
+            if (sizes[s] != 3) all_timings(RANKS_THREADS, sizes[s], false);
         return 0;
     }
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
@@ -477,6 +509,13 @@ int main(int argc, char **argv) {
         printf("%d ranks share a GPU, threads\n", sizes[s]);
         fflush(stdout);
         gpu_run(RANKS_THREADS, sizes[s], false, &config, ROOM, all, NULL);
+    }
+    if (argc < 2) {
+        printf("without the fused kernels\n");
+        fflush(stdout);
+        ranks_set_hooks("fail@fused:1");
+        gpu_run(RANKS_THREADS, 2, false, &config, 1 << 20, without_fused, NULL);
+        ranks_set_hooks("");
     }
     static tpcomm_path_t paths[] = {TPCOMM_PATH_FUSED_ONESHOT, TPCOMM_PATH_UNFUSED};
     for (int p = 0; p < 2 && argc < 2; p++) {
