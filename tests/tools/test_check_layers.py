@@ -33,6 +33,7 @@ class Layers(Planted):
         self.plant("src/base/error.c", '\n#include "device/device.h"\n')
         self.plant("src/topology/topology.c", '#  include "../dispatch/dispatch.h"\n')
         self.plant("src/cpu_backend/cpu_backend.c", '/* text\n*/ #include "custom_ar/custom_ar.h"\n')
+        self.plant("src/custom_ar/launch.h", "\n")
         self.plant("src/fused/fused.c", '#include "custom_ar/launch.h"\n')
         self.assert_faults(self.check(), ("src/base/error.c:2:", "up to device"), ("src/topology/topology.c:1:", "up to dispatch"),
                            ("src/cpu_backend/cpu_backend.c:2:", "across to custom_ar"),
