@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check groups, splits and meshes from Python: members and order, sums over the right ranks, wrong sizes refused on every rank at once."""
+import json
+import os
+import pathlib
+import tempfile
+
 import numpy as np
 import pytest
 
@@ -43,6 +48,26 @@ def groups(world):
     world.close()
     assert members_of(total(parity)) == sorted(wanted)
     parity.finalize()
+
+
+def shrunk(world):
+    """Without rank 1, which knows; it stays in the world."""
+    with pytest.raises(tpcomm.InvalidArgument, match="this rank itself"):
+        world.shrink([world.rank])
+    if world.rank != 1:
+        smaller = world.shrink([1])
+        assert smaller.name == "world" and 1 not in smaller.ranks
+        assert members_of(total(smaller)) == [rank for rank in range(world.size) if rank != 1]
+        smaller.finalize()
+        smaller.close()
+    path = pathlib.Path(tempfile.gettempdir()) / f"tpcomm-test-{os.getpid()}-{world.rank}.json"
+    world.flight_dump(path)
+    dump = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
+    assert dump["schema"] == "tpcomm-flight/1" and dump["rank"] == world.rank
+    again = world.shrink()  # nobody is lost
+    assert members_of(total(again)) == list(range(world.size))
+    again.finalize()
 
 
 def wrong_arguments(world):
@@ -90,7 +115,7 @@ def mesh(world):
     tp.finalize()
 
 
-@pytest.mark.parametrize("function", [groups, wrong_arguments, mesh], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", [groups, shrunk, wrong_arguments, mesh], ids=lambda function: function.__name__)
 def test(on_ranks, function):
     on_ranks(function)
 
