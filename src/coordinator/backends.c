@@ -12,11 +12,9 @@
 const tpc_backend_t *const tpc_backends[] = {
     &tpc_cpu_backend,
 #if TPCOMM_HAVE_CUDA
-    &tpc_custom_ar_backend,
-    &tpc_fused_backend, /* behind the one whose memory it shares */
+    &tpc_custom_ar_backend, &tpc_fused_backend, /* behind the one whose memory it shares */
 #endif
-    &tpc_nccl_backend,
-    NULL,
+    &tpc_nccl_backend,      NULL,
 };
 
 const tpc_backend_t *const tpc_host_backend = &tpc_cpu_backend;

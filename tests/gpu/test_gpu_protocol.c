@@ -176,7 +176,8 @@ static void launch(net_t *net, const plan_t *plan, int32_t r, uint32_t ordinal) 
     p.out = out_of(net, plan, r);
     for (int32_t k = 0; k < net->size; k++) p.workspace[k] = net->workspace[(r + k) % net->size];
     static const int32_t threads[] = {32, 64, 128, 512};
-    tpc_ar_shape_t shape = {.blocks = 1 + (int32_t)below(4), .threads = threads[below(4)], .vectors = 1 + (int32_t)below(2)};
+    tpc_ar_shape_t shape = {
+        .blocks = 1 + (int32_t)below(4), .threads = threads[below(4)], .vectors = 1 + (int32_t)below(2)};
     CUDA_OK((cudaError_t)tpc_ar_launch(plan->form, &p, shape, (tpcomm_stream_t)net->stream[r]));
 }
 
