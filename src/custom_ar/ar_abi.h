@@ -32,8 +32,9 @@ typedef struct {
     unsigned char reserved0[96];
     uint64_t fail; /**< 0 while healthy; else status (negated, low half) and reporting rank + 1; written by any rank */
     uint32_t
-        timeout_ms; /**< limit of each wait; written by the owner's host, read by kernels, so that graphs obey it */
-    uint32_t reserved1;
+        timeout_ms;   /**< limit of each wait; written by the owner's host, read by kernels, so that graphs obey it */
+    uint32_t running; /**< 2 for each kernel of the owner's that is under way, 1 where half of it has ended; 0 between
+                         calls */
     unsigned char reserved2[112];
 } tpc_ar_header_t;
 

@@ -363,6 +363,11 @@ static void poll(void *opaque) {
                      tpcomm_op_name(mine >> 16 & 0xF), mine, (uint32_t)(report->mine[1] >> 32), report->peer,
                      tpcomm_coll_name(theirs & 0xFF), tpcomm_dtype_name(theirs >> 20 & 0xFF),
                      tpcomm_op_name(theirs >> 16 & 0xF), theirs, (uint32_t)(report->theirs[1] >> 32));
+        } else if (status == TPCOMM_ERR_OVERLAP) {
+            snprintf(text, sizeof text,
+                     "kernel call %u of rank %d began while another of its calls was running: the caller's streams and "
+                     "graphs must put the calls of one group in an order (docs/graphs.md)",
+                     report->epoch, r);
         } else {
             snprintf(text, sizeof text, "a kernel of rank %d (call %u) waited %u ms for rank %d", r, report->epoch,
                      atomic_load(state->group.wait->timeout_ms), report->peer);

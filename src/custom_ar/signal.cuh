@@ -63,6 +63,13 @@ TPC_DEVICE void word_publish(uint64_t *word, uint64_t value) {
     asm volatile("fence.acq_rel.sys;\n\tst.relaxed.sys.global.b64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
+/** Add to a count that kernels of one rank share; what it was. */
+TPC_DEVICE uint32_t count_add(uint32_t *count, uint32_t number) {
+    uint32_t before;
+    asm volatile("atom.relaxed.sys.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(count), "r"(number) : "memory");
+    return before;
+}
+
 /** A setting that the host may change while the kernel runs. */
 TPC_DEVICE uint32_t setting_load(const uint32_t *setting) {
     uint32_t value;

@@ -102,7 +102,7 @@ static std::string broadcasts(config_t &config) {
 /* ------------------------------------------------------------------ failures */
 
 static const uint32_t TIMEOUT = (uint32_t)-TPCOMM_ERR_TIMEOUT, MISMATCH = (uint32_t)-TPCOMM_ERR_MISMATCH,
-                      ABORTED = (uint32_t)-TPCOMM_ERR_ABORTED;
+                      ABORTED = (uint32_t)-TPCOMM_ERR_ABORTED, OVERLAP = (uint32_t)-TPCOMM_ERR_OVERLAP;
 
 /* The rank's failure word names a status and a rank, and that rank's report says so too. */
 static std::string check_failure(const group_t &group, int rank, uint32_t status) {
@@ -233,14 +233,39 @@ static std::string mismatch(config_t &config) {
     return wrong;
 }
 
+/* Check that a call which begins while another of the same rank runs is found out, and all ranks end. */
+static std::string overlap(config_t &config) {
+    random_t random = numbers(config);
+    int size = random.pick(sizes), odd = random.between(0, size - 1);
+    begin(size, config);
+    group_t group(size, random.pick(slots), draw_epoch(random), random);
+    group.header(odd)->running = (uint32_t)random.between(1, 2); /* the other one is only pretended */
+    for (int i = random.between(1, 4); i > 0; i--) group.make(group.draw_call());
+    result_t result = run();
+    if (result.outcome != FINISHED) return result.message;
+    std::string wrong;
+    for (int r = 0; r < size && wrong.empty(); r++) {
+        wrong = check_failure(group, r, OVERLAP);
+        const tpc_ar_report_t *report = group.report[(size_t)r];
+        if (wrong.empty() && (report->word != 0) != (r == odd))
+            wrong = "rank " + std::to_string(r) + " has a wrong report";
+        if (r == odd && (report->peer != odd || report->epoch != group.epoch_of(0))) wrong = "the report names another";
+        /* A peer that had begun the next call may end it: all it waits for is sent. */
+        if (wrong.empty()) wrong = group.check_given_up(r, r == odd ? 1 : 2, group.calls());
+        if (wrong.empty()) wrong = group.check_epochs(r, group.calls());
+    }
+    return wrong;
+}
+
 const case_t cases[] = {{"dtypes", 100, dtypes},
                         {"mixed", 300, mixed},
                         {"wrap", 200, wrap},
                         {"payloads", 200, payloads},
                         {"broadcasts", 100, broadcasts},
-                        {"missing", 200, missing},
+                        {"missing", 400, missing},
                         {"aborted", 200, aborted},
                         {"mismatch", 200, mismatch},
+                        {"overlap", 200, overlap},
                         {"norms", 150, norms},
                         {"missing_norms", 100, missing_norms}};
 const int case_count = sizeof(cases) / sizeof(cases[0]);

@@ -29,6 +29,8 @@
     X(norm_tree_upward, "norms", "WRA")        /* a group's squares are added in another order */                      \
     X(norm_no_barrier, "norms", "WRA")         /* a warp reads the groups' sums before they are there */               \
     X(norm_row_dropped, "norms", "WRA")        /* a row is not pushed to its last reader */                            \
+    X(half_counted_out, "mixed", "WRA")        /* a call leaves only half of itself behind */                          \
+    X(overlap_unseen, "overlap", "WRA")        /* two calls of a rank at once */                                       \
     X(victim_named, "missing", "WRA")     /* a wait for a rank that itself waits for the missing one reports first */  \
     X(report_not_claimed, "missing", "R") /* many threads write one report */                                          \
     X(peers_not_told, "missing", "WRA")   /* of a failure */

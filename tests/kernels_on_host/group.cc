@@ -304,6 +304,9 @@ std::string group_t::check_rest() const {
         if (!wrong.empty()) return wrong;
         if (header(r)->fail != 0 || report[(size_t)r]->word != 0)
             return "rank " + std::to_string(r) + " failed: " + std::to_string(failure(r));
+        if (header(r)->running != 0)
+            return "rank " + std::to_string(r) + " has " + std::to_string(header(r)->running) +
+                   " left of running calls";
         size_t end = tpc_ar_workspace_bytes(size, slot_bytes);
         for (size_t i = TPC_AR_SLOT_OFFSET; i < end; i++) {
             if (workspace[(size_t)r][i] == 0xFF) continue;

@@ -121,6 +121,8 @@ void strong_store(void *to, const void *value, int bytes);
 void strong_load(const void *from, void *value, int bytes);
 /** Stores value if 0 is there; returns what was there. */
 uint64_t strong_claim(uint64_t *word, uint64_t value);
+/** Adds; returns what was there. */
+uint32_t strong_add(uint32_t *word, uint32_t number);
 void fence();
 void barrier();
 /** Dependent launch: the launches before this thread's have ended, and their stores are in memory. */

@@ -298,6 +298,19 @@ uint64_t strong_claim(uint64_t *word, uint64_t value) {
     return before;
 }
 
+uint32_t strong_add(uint32_t *word, uint32_t number) {
+    step();
+    check_bounds(word, 4, "a read-modify-write");
+    if (scenario.config.race) {
+        race_access(word, 4, true, true, __builtin_return_address(0));
+        race_claim(word);
+    }
+    drain(current, (const char *)word, 4);
+    uint32_t before = *word, after = before + number;
+    apply((char *)word, &after, 4, current->block->index);
+    return before;
+}
+
 void fence() {
     step();
     drain(current, nullptr, 0);

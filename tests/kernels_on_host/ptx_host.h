@@ -36,6 +36,10 @@ TPC_DEVICE void word_publish(uint64_t *word, uint64_t value) {
     hostrun::strong_store(word, &value, 8);
 }
 
+TPC_DEVICE uint32_t count_add(uint32_t *count, uint32_t number) {
+    return hostrun::strong_add(count, number);
+}
+
 TPC_DEVICE uint32_t setting_load(const uint32_t *setting) {
     uint32_t value;
     hostrun::strong_load(setting, &value, 4);
