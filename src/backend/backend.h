@@ -104,6 +104,11 @@ struct tpc_backend {
     void (*destroy)(void *state);
     /** Wake every rank that sleeps in a wait of this group. Any thread. */
     void (*wake)(void *state);
+    /**
+     * The group is broken and is destroyed, but graphs outlive it: their kernels must end at once, where they have
+     * everything they wait for, too. At destroy, once.
+     */
+    void (*outlived)(void *state);
     /** Make a failure that the backend alone has noticed the group's (failure.h). Any thread; cheap. */
     void (*poll)(void *state);
     /** The limit of each wait has changed, for whoever does not read it where the host does. */

@@ -163,6 +163,11 @@ void tpc_backend_set_wake(tpc_backend_set_t *set) {
         if (set->state[i] != NULL) set->list[i]->wake(set->state[i]);
 }
 
+void tpc_backend_set_outlived(tpc_backend_set_t *set) {
+    for (int32_t i = 0; i < set->count; i++)
+        if (set->state[i] != NULL) set->list[i]->outlived(set->state[i]);
+}
+
 void tpc_backend_set_poll(const tpc_backend_set_t *set) {
     for (int32_t i = 0; i < set->count; i++)
         if (set->state[i] != NULL) set->list[i]->poll(set->state[i]);

@@ -51,6 +51,7 @@ const char *tpc_backend_set_why_not(const tpc_backend_set_t *set, const tpc_agre
 
 /** Of all that were made; see backend.h. */
 void tpc_backend_set_wake(tpc_backend_set_t *set);
+void tpc_backend_set_outlived(tpc_backend_set_t *set);
 void tpc_backend_set_poll(const tpc_backend_set_t *set);
 tpcomm_status_t tpc_backend_set_timeout(tpc_backend_set_t *set, uint32_t timeout_ms);
 const char *tpc_backend_set_check_stream(const tpc_backend_set_t *set, tpcomm_stream_t stream);

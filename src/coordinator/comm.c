@@ -395,6 +395,7 @@ void tpc_comm_free(tpcomm_t *comm) {
     tpc_capture_log_free(comm->capture.log);
     /* Now: the streams of eager calls may be gone when the graphs are. */
     bool outlived = tpc_kept_in_use(&comm->graphs);
+    if (outlived && comm->fork_generation == tpc_fork_generation()) tpc_backend_set_outlived(&comm->backends);
     if (outlived && comm->order != NULL) (void)tpc_cuda_order_drain(comm->order, SETTLE_WAIT_MS);
     if (comm->host_state != NULL) tpc_host_backend->destroy(comm->host_state);
     tpc_flight_free(&comm->device.flight);

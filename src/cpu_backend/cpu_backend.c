@@ -56,6 +56,10 @@ static void wake(void *opaque) {
     }
 }
 
+static void outlived(void *opaque) {
+    (void)opaque; /* nothing is captured */
+}
+
 /* ------------------------------------------------------------------ failures */
 
 /* A wait for peer ended without it: make that the group's failure. answers: the second wait of a two-shot round. */
@@ -441,6 +445,7 @@ const tpc_backend_t tpc_cpu_backend = {
     .create = create,
     .destroy = destroy,
     .wake = wake,
+    .outlived = outlived,
     .poll = poll,
     .set_timeout = set_timeout,
     .check_stream = check_stream,

@@ -391,24 +391,36 @@ static uint64_t rank_seq(void *opaque, int32_t rank) {
     return 0;
 }
 
-/* The limit that kernels read. Asynchronous to everything: the copy has a stream of its own. */
-static tpcomm_status_t set_timeout(void *opaque, uint32_t timeout_ms) {
-    state_t *state = opaque;
-    if (state->memory.own == NULL) return TPCOMM_OK;
+/* A word of the own header, which kernels read. Asynchronous to everything: the copy has a stream of its own. */
+static tpcomm_status_t write_word(state_t *state, size_t offset, const void *word, size_t bytes, const char *what) {
     tpc_cuda_scope_t scope;
     tpcomm_status_t status = tpc_cuda_enter(&state->group.devices[state->group.rank], &scope);
     if (status != TPCOMM_OK) return status;
     cudaStream_t stream = NULL;
     status = tpc_cuda_error(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cannot make a stream");
     if (status == TPCOMM_OK) {
-        status = tpc_cuda_error(cudaMemcpyAsync(state->memory.own + offsetof(tpc_ar_header_t, timeout_ms), &timeout_ms,
-                                                sizeof timeout_ms, cudaMemcpyHostToDevice, stream),
-                                "cannot write the limit");
-        if (status == TPCOMM_OK) status = tpc_cuda_error(cudaStreamSynchronize(stream), "cannot write the limit");
+        status = tpc_cuda_error(
+            cudaMemcpyAsync(state->memory.own + offset, word, bytes, cudaMemcpyHostToDevice, stream), what);
+        if (status == TPCOMM_OK) status = tpc_cuda_error(cudaStreamSynchronize(stream), what);
         (void)cudaStreamDestroy(stream);
     }
     tpc_cuda_leave(scope);
     return status;
+}
+
+static tpcomm_status_t set_timeout(void *opaque, uint32_t timeout_ms) {
+    state_t *state = opaque;
+    if (state->memory.own == NULL) return TPCOMM_OK;
+    return write_word(state, offsetof(tpc_ar_header_t, timeout_ms), &timeout_ms, sizeof timeout_ms,
+                      "cannot write the limit");
+}
+
+/* A kernel looks at the host's word in a wait that lasts, and at this one as it begins. */
+static void outlived(void *opaque) {
+    state_t *state = opaque;
+    uint64_t word = atomic_load(state->group.failure->word);
+    if (state->memory.own == NULL) return;
+    (void)write_word(state, offsetof(tpc_ar_header_t, fail), &word, sizeof word, "cannot write the failure");
 }
 
 static const char *check_stream(void *opaque, tpcomm_stream_t stream) {
@@ -436,6 +448,7 @@ const tpc_backend_t tpc_custom_ar_backend = {
     .create = create,
     .destroy = destroy,
     .wake = wake,
+    .outlived = outlived,
     .poll = poll,
     .rank_seq = rank_seq,
     .device_bytes = device_bytes,

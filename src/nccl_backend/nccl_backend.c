@@ -367,6 +367,10 @@ static void wake(void *opaque) {
     (void)opaque; /* the timer ends NCCL's waits on every rank; a host that waits in a call looks for itself */
 }
 
+static void outlived(void *opaque) {
+    (void)opaque; /* its timer finds the failure */
+}
+
 /* ------------------------------------------------------------------ calls */
 
 /* NCCL enqueues on a thread of its own; the caller's stream must not go on before it has. */
@@ -439,6 +443,7 @@ const tpc_backend_t tpc_nccl_backend = {
     .create = create,
     .destroy = destroy,
     .wake = wake,
+    .outlived = outlived,
     .poll = poll_now,
     .set_timeout = set_timeout,
     .check_stream = check_stream,

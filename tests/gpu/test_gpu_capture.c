@@ -2,9 +2,11 @@
 /*
  * Check what decode servers do with graphs: 1, 3 and 161 calls of mixed sizes, replayed 1000 times with fresh data;
  * graphs and eager calls in a random order; graphs as children of others; calls on two streams of one capture; brackets
- * around captures, and captures that differ between ranks, with brackets and without (G1). 2 and 4 threads share a GPU.
- * An argument names one of the parts.
+ * around captures, and captures that differ between ranks, with brackets and without (G1); calls that nothing orders
+ * are found out. 2 and 4 threads share a GPU. An argument names one of the parts.
  */
+#include <unistd.h>
+
 #include "gpu/gpu_plan.h"
 
 /* Ranks that share a GPU: nobody instantiates while another's kernel may wait. */
@@ -146,6 +148,7 @@ static void two_streams(gpu_rank_t *rank) {
         CUDA_OK(cudaStreamWaitEvent(rank->stream, joined, 0));
         plan_check(&plan, rank, run, "two streams");
     }
+    plan_call(&plan, rank, 0, rank->stream); /* the stream of the last eager call must last */
     gpu_together(rank);
     CUDA_OK(cudaEventDestroy(forked));
     CUDA_OK(cudaEventDestroy(joined));
@@ -231,6 +234,50 @@ static void unequal_in_brackets(gpu_rank_t *rank) {
     CUDA_OK(cudaGraphDestroy(graph));
 }
 
+/*
+ * Rank 1 makes a call beside a replay that waits for rank 0, on a stream of its own, so that nothing orders the two: an
+ * eager call, or another graph.
+ */
+static void overlap(gpu_rank_t *rank, bool graph_beside) {
+    cudaGraph_t graph = NULL;
+    cudaStream_t side;
+    CUDA_OK(cudaMemsetAsync(rank->in, 0, 8192, rank->stream));
+    CUDA_OK(cudaStreamSynchronize(rank->stream));
+    CUDA_OK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    CUDA_OK(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal));
+    CHECK_OK(tpcomm_all_reduce(rank->comm, rank->in, rank->out, 4096, TPCOMM_BF16, TPCOMM_SUM, rank->stream));
+    CUDA_OK(cudaStreamEndCapture(rank->stream, &graph));
+    cudaGraphExec_t execs[2];
+    CUDA_OK(cudaGraphInstantiate(&execs[0], graph, 0));
+    CUDA_OK(cudaGraphInstantiate(&execs[1], graph, 0));
+    gpu_together(rank);
+    if (rank->rank == 0) CUDA_OK((cudaError_t)gpu_kernel_delay(400, rank->stream));
+    CUDA_OK(cudaGraphLaunch(execs[0], rank->stream));
+    if (rank->rank == 1) {
+        usleep(100000);
+        if (graph_beside)
+            CUDA_OK(cudaGraphLaunch(execs[1], side));
+        else
+            CHECK_OK(
+                tpcomm_all_reduce(rank->comm, rank->in + 8192, rank->out + 8192, 4096, TPCOMM_BF16, TPCOMM_SUM, side));
+        CUDA_OK(cudaStreamSynchronize(side));
+    }
+    CUDA_OK(cudaStreamSynchronize(rank->stream));
+    wait_until_broken(rank);
+    CHECK_STATUS(tpcomm_barrier(rank->comm, rank->stream), TPCOMM_ERR_OVERLAP);
+    CHECK_ERROR_HAS("of rank 1 began while another of its calls was running");
+    for (int g = 0; g < 2; g++) CUDA_OK(cudaGraphExecDestroy(execs[g]));
+    CUDA_OK(cudaGraphDestroy(graph));
+}
+
+static void eager_beside(gpu_rank_t *rank) {
+    overlap(rank, false);
+}
+
+static void graph_beside(gpu_rank_t *rank) {
+    overlap(rank, true);
+}
+
 static const struct {
     const char *name;
     gpu_fn fn;
@@ -240,7 +287,9 @@ static const struct {
              {"streams", two_streams},
              {"brackets", brackets},
              {"unequal", unequal},
-             {"unequal_in_brackets", unequal_in_brackets}};
+             {"unequal_in_brackets", unequal_in_brackets},
+             {"eager_beside", eager_beside},
+             {"graph_beside", graph_beside}};
 
 int main(int argc, char **argv) {
     gpu_need();
