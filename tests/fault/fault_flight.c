@@ -48,9 +48,23 @@ static void mismatch(tpcomm_t *comm, int32_t rank) {
     reduce(comm, rank == 1 ? 16 : 8, TPCOMM_ERR_MISMATCH);
 }
 
+/* Until another rank has begun a call. */
+static void await_call(tpcomm_t *comm, int32_t rank, uint64_t seq) {
+    tpcomm_rank_info_t info = {.struct_size = sizeof info};
+    for (int ms = 0; info.seq < seq; ms++) {
+        CHECK_OK(tpcomm_rank_info(comm, rank, &info));
+        CHECK(ms < 20000);
+        usleep(1000);
+    }
+}
+
 static void killed(tpcomm_t *comm, int32_t rank) {
     for (int i = 0; i < 3; i++) reduce(comm, 8, TPCOMM_OK);
-    if (rank == 1) raise(SIGKILL);
+    if (rank == 1) {
+        await_call(comm, 0, 4);
+        await_call(comm, 2, 4);
+        raise(SIGKILL);
+    }
     reduce(comm, 8, TPCOMM_ERR_PEER_DIED);
 }
 
