@@ -26,6 +26,8 @@ struct packet_t {
 #define TPC_DEVICE      __device__ __forceinline__
 #define TPC_FAULT(name) false /* a planted fault of tests/kernels_on_host */
 #define TPC_LOOK_EVERY  64    /* fruitless looks at a wait's packets before each look around */
+/* A wait lasts so many ticks (wait.cuh) before the host's word is looked at: 2 are up to 131 us. */
+#define TPC_HOST_LOOK_TICKS 2
 
 /** Push a packet into a peer's slot, or re-arm one of mine. */
 TPC_DEVICE void packet_store(void *slot, packet_t packet) {
