@@ -266,6 +266,6 @@ const case_t cases[] = {{"dtypes", 100, dtypes},
                         {"aborted", 200, aborted},
                         {"mismatch", 200, mismatch},
                         {"overlap", 200, overlap},
-                        {"norms", 150, norms},
-                        {"missing_norms", 100, missing_norms}};
+                        {"norms", 80, norms},
+                        {"missing_norms", 30, missing_norms}};
 const int case_count = sizeof(cases) / sizeof(cases[0]);

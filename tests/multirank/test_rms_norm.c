@@ -115,10 +115,8 @@ static void free_call(call_t *call) {
 }
 
 static void check_call(const plan_t *plan, const rank_t *rank, const call_t *call) {
-    static _Thread_local norm_expected_t *expected;
-    static _Thread_local unsigned char *rows; /* a row of each rank, and of the residual */
-    if (expected == NULL) expected = malloc(sizeof *expected);
-    if (rows == NULL) rows = malloc((TPCOMM_MAX_RANKS + 1) * (size_t)NORM_HIDDEN_MOST * 4);
+    norm_expected_t *expected = malloc(sizeof *expected);
+    unsigned char *rows = malloc((size_t)(rank->size + 1) * (size_t)plan->hidden * 4); /* of each rank; the residual */
     CHECK(expected != NULL && rows != NULL);
     size_t hidden = (size_t)plan->hidden, element = tpcomm_dtype_size(plan->dtype), stride = hidden + plan->gap;
     const void *in[TPCOMM_MAX_RANKS];
@@ -157,6 +155,8 @@ static void check_call(const plan_t *plan, const rank_t *rank, const call_t *cal
         describe(plan, rank, text, sizeof text);
         FAIL("%s: %s of token %zu differs, element %zu", text, wrong, call->first + t, at);
     }
+    free(expected);
+    free(rows);
 }
 
 /* The rows of the sequence-parallel form, gathered, are those of the replicated form. */
