@@ -11,6 +11,7 @@ struct bench_lane {
     bench_device_t *device;
     const bench_fault_t *fault;
     int32_t rank, ranks; /* of comm */
+    bool same_host;      /* clocks of comm's ranks can be compared */
     int32_t stats_count; /* paths that tpcomm_stats of comm tells of */
     unsigned char *in, *out;
     unsigned char *residual, *residual_from, *weight; /* with a norm: as calls leave them, fresh ones */

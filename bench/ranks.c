@@ -163,16 +163,28 @@ static int run_threads(const bench_ranks_t *ranks, int32_t gpus) {
     return code;
 }
 
-/** This process's number on its host, as its launcher says; 0 where it says nothing. */
-static int32_t local_rank(void) {
-    static const char *const names[] = {"TPCOMM_LOCAL_RANK", "LOCAL_RANK",    "OMPI_COMM_WORLD_LOCAL_RANK",
-                                        "MPI_LOCALRANKID",   "SLURM_LOCALID", "TPCOMM_RANK"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+/** The first of these variables that is a number; fallback where none is. */
+static int32_t launcher_number(const char *const *names, size_t count, int32_t fallback) {
+    for (size_t i = 0; i < count; i++) {
         const char *text = getenv(names[i]);
         uint64_t value;
         if (text && bench_number_u64(text, strlen(text), &value) && value < 1024) return (int32_t)value;
     }
-    return 0;
+    return fallback;
+}
+
+/** This process's number on its host, as its launcher says. */
+static int32_t local_rank(void) {
+    static const char *const names[] = {"TPCOMM_LOCAL_RANK", "LOCAL_RANK",    "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "MPI_LOCALRANKID",   "SLURM_LOCALID", "TPCOMM_RANK"};
+    return launcher_number(names, sizeof names / sizeof names[0], 0);
+}
+
+/** How many processes of the job this host has; all of them where the launcher does not say. */
+static int32_t local_size(int32_t size) {
+    static const char *const names[] = {"TPCOMM_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "MPI_LOCALNRANKS"};
+    return launcher_number(names, sizeof names / sizeof names[0], size);
 }
 
 static int run_under_launcher(const bench_ranks_t *ranks, int32_t size) {
@@ -180,7 +192,7 @@ static int run_under_launcher(const bench_ranks_t *ranks, int32_t size) {
     int32_t gpus, local = local_rank();
     tpcomm_status_t status = count_gpus(ranks, &gpus);
     if (status != TPCOMM_OK) return bench_report(ranks->command, status);
-    tpcomm_config_t config = make_config(ranks, gpus, size, local);
+    tpcomm_config_t config = make_config(ranks, gpus, local_size(size), local);
     if ((status = tpcomm_init_env(&config, &comm)) != TPCOMM_OK) return bench_report(ranks->command, status);
     return run_one(ranks, comm, gpu_of(ranks, gpus, local));
 }
