@@ -36,63 +36,67 @@ static uint64_t next_size(const bench_sweep_t *sweep, uint64_t bytes) {
     return bytes * sweep->step_factor;
 }
 
+/** Rows; with rows NULL they are only counted. */
 typedef struct {
     bench_sweep_row_t *rows;
     size_t count;
 } list_t;
 
-static tpcomm_status_t add_row(list_t *list, const bench_work_t *work, int32_t ranks) {
-    if (list->count == BENCH_SWEEP_ROWS_MAX)
-        return tpc_error(TPCOMM_ERR_INVALID_ARG, "over %d rows: take greater steps (-f, -i)", BENCH_SWEEP_ROWS_MAX);
-    bench_sweep_row_t *more = realloc(list->rows, (list->count + 1) * sizeof *more);
-    if (!more) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
-    list->rows = more;
-    memset(&more[list->count], 0, sizeof *more);
-    more[list->count].work = *work;
-    more[list->count++].bytes = bench_work_message(work, ranks);
-    return TPCOMM_OK;
+static void add_row(list_t *list, const bench_work_t *work, int32_t ranks) {
+    if (list->rows) {
+        list->rows[list->count].work = *work;
+        list->rows[list->count].bytes = bench_work_message(work, ranks);
+    }
+    list->count++;
 }
 
-static tpcomm_status_t add_sizes(const bench_sweep_t *sweep, int32_t ranks, bench_work_t work, list_t *list) {
+static void add_sizes(const bench_sweep_t *sweep, int32_t ranks, bench_work_t work, list_t *list) {
     uint64_t last = 0;
-    for (uint64_t bytes = sweep->min_bytes; bytes <= sweep->max_bytes; bytes = next_size(sweep, bytes)) {
+    for (uint64_t bytes = sweep->min_bytes; bytes <= sweep->max_bytes && list->count <= BENCH_SWEEP_ROWS_MAX;
+         bytes = next_size(sweep, bytes)) {
         work.count = count_of(&work, ranks, bytes);
         if (work.count == 0 || work.count == last) continue; /* below one element a rank, or the same again */
         last = work.count;
-        tpcomm_status_t status = add_row(list, &work, ranks);
-        if (status != TPCOMM_OK) return status;
+        add_row(list, &work, ranks);
     }
-    return TPCOMM_OK;
+}
+
+static bool has_norm(tpcomm_dtype_t dtype) {
+    return dtype == TPCOMM_F32 || dtype == TPCOMM_F16 || dtype == TPCOMM_BF16;
+}
+
+static void add_all(const bench_sweep_t *sweep, int32_t ranks, list_t *list) {
+    bool reduces = tpc_coll_reduces(sweep->coll);
+    for (size_t d = 0; d < sweep->dtype_count; d++) {
+        for (size_t o = 0; o < (reduces ? sweep->op_count : 1); o++) {
+            bench_work_t work = {
+                .coll = sweep->coll, .dtype = sweep->dtypes[d], .root = sweep->root, .hidden = sweep->hidden};
+            if (reduces) work.op = sweep->ops[o];
+            if (!tpc_coll_moves_data(sweep->coll)) {
+                if (d == 0) add_row(list, &work, ranks);
+                continue;
+            }
+            if (sweep->hidden ? has_norm(work.dtype) : !reduces || tpc_reduction_defined(work.dtype, work.op))
+                add_sizes(sweep, ranks, work, list);
+        }
+    }
 }
 
 tpcomm_status_t bench_sweep_plan(const bench_sweep_t *sweep, int32_t ranks, bench_sweep_row_t **rows_p,
                                  size_t *count_p) {
     list_t list = {NULL, 0};
-    tpcomm_status_t status = TPCOMM_OK;
-    bool reduces = tpc_coll_reduces(sweep->coll);
-    for (size_t d = 0; d < sweep->dtype_count && status == TPCOMM_OK; d++) {
-        for (size_t o = 0; o < (reduces ? sweep->op_count : 1) && status == TPCOMM_OK; o++) {
-            bench_work_t work = {
-                .coll = sweep->coll, .dtype = sweep->dtypes[d], .root = sweep->root, .hidden = sweep->hidden};
-            if (reduces) work.op = sweep->ops[o];
-            if (!tpc_coll_moves_data(sweep->coll))
-                status = d == 0 ? add_row(&list, &work, ranks) : TPCOMM_OK;
-            else if (sweep->hidden && work.dtype != TPCOMM_F32 && work.dtype != TPCOMM_F16 && work.dtype != TPCOMM_BF16)
-                continue; /* has no norm */
-            else if (!reduces || tpc_reduction_defined(work.dtype, work.op))
-                status = add_sizes(sweep, ranks, work, &list);
-        }
-    }
-    if (status == TPCOMM_OK && list.count == 0)
-        status =
-            tpc_error(TPCOMM_ERR_INVALID_ARG,
-                      "nothing to run: no size from %llu to %llu bytes holds an element for each rank, or no dtype "
-                      "and reduction go together (docs/numerics.md)",
-                      (unsigned long long)sweep->min_bytes, (unsigned long long)sweep->max_bytes);
-    if (status != TPCOMM_OK) {
-        free(list.rows);
-        return status;
-    }
+    add_all(sweep, ranks, &list);
+    if (list.count > BENCH_SWEEP_ROWS_MAX)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "over %d rows: take greater steps (-f, -i)", BENCH_SWEEP_ROWS_MAX);
+    if (list.count == 0)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG,
+                         "nothing to run: no size from %llu to %llu bytes holds an element for each rank, or no dtype "
+                         "and reduction go together (docs/numerics.md)",
+                         (unsigned long long)sweep->min_bytes, (unsigned long long)sweep->max_bytes);
+    list.rows = calloc(list.count, sizeof *list.rows);
+    if (!list.rows) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
+    list.count = 0;
+    add_all(sweep, ranks, &list);
     *rows_p = list.rows;
     *count_p = list.count;
     return TPCOMM_OK;
