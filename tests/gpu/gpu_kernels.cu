@@ -13,6 +13,17 @@ static __global__ void wait_kernel(unsigned ms) {
     }
 }
 
+static __global__ void late_copy_kernel(unsigned *to, const unsigned *from, size_t words, unsigned us) {
+    const unsigned long long end = now_ns() + us * 1000ull;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+    while (now_ns() < end) {
+    }
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x)
+        to[i] = from[i];
+}
+
 static __global__ void differ_kernel(const unsigned *a, const unsigned *b, size_t words, unsigned *count) {
     unsigned mine = 0;
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x)
@@ -47,6 +58,11 @@ extern "C" int gpu_kernel_delay(unsigned ms, cudaStream_t stream) {
     return (int)cudaPeekAtLastError();
 }
 
+extern "C" int gpu_kernel_late_copy(void *to, const void *from, size_t bytes, unsigned us, cudaStream_t stream) {
+    late_copy_kernel<<<4, 128, 0, stream>>>((unsigned *)to, (const unsigned *)from, bytes / 4, us);
+    return (int)cudaGetLastError();
+}
+
 extern "C" int gpu_kernel_differ(const void *a, const void *b, size_t bytes, unsigned *count, cudaStream_t stream) {
     differ_kernel<<<16, 256, 0, stream>>>((const unsigned *)a, (const unsigned *)b, bytes / 4, count);
     return (int)cudaPeekAtLastError();
@@ -64,7 +80,7 @@ extern "C" int gpu_kernel_expect(const float *in, size_t count, float value, uns
 
 extern "C" int gpu_kernels_load(void) {
     const void *kernels[] = {(const void *)wait_kernel, (const void *)differ_kernel, (const void *)set_kernel,
-                             (const void *)expect_kernel};
+                             (const void *)expect_kernel, (const void *)late_copy_kernel};
     for (const void *kernel : kernels) {
         cudaFuncAttributes attributes;
         cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);

@@ -14,6 +14,8 @@ extern "C" {
 int gpu_kernel_occupy(unsigned ms, cudaStream_t stream);
 /** One block that waits for ms milliseconds: what comes behind it on the stream is late. */
 int gpu_kernel_delay(unsigned ms, cudaStream_t stream);
+/** Release the kernel that follows at once, and only us microseconds later copy bytes (a multiple of 4). */
+int gpu_kernel_late_copy(void *to, const void *from, size_t bytes, unsigned us, cudaStream_t stream);
 /** Add to *count (device memory) how many of bytes (a multiple of 4) differ, by words. */
 int gpu_kernel_differ(const void *a, const void *b, size_t bytes, unsigned *count, cudaStream_t stream);
 /** All floats to value. */

@@ -2,7 +2,8 @@
 /*
  * Check the kernels' protocol on a GPU, launched directly: random sequences of collectives, forms, dtypes, sizes,
  * alignments, grids and payloads by 3, 4 and 8 ranks, one of them late now and then, beginning shortly before the epoch
- * wraps: every result exact, every slot EMPTY and all epoch words equal afterwards. Then 100 broadcasts and an
+ * wraps, half of the launches dependent ones, some behind a kernel that releases them before it writes their input:
+ * every result exact, every slot EMPTY and all epoch words equal afterwards. Then 100 broadcasts and an
  * all_reduce with one slow rank; 2000 queued calls and an abort; a rank that comes after its peers have given up.
  * usage: gpu_protocol [SECONDS (default 18)]
  */
@@ -23,8 +24,9 @@ typedef struct {
     int32_t size;
     unsigned char *workspace[TPCOMM_MAX_RANKS];
     cudaStream_t stream[TPCOMM_MAX_RANKS];
-    tpc_ar_report_t *report; /* pinned, one a rank */
-    uint64_t *host_fail;     /* pinned */
+    tpc_ar_report_t *report;               /* pinned, one a rank */
+    uint64_t *host_fail;                   /* pinned */
+    unsigned char *late[TPCOMM_MAX_RANKS]; /* inputs of calls that a late kernel makes */
     unsigned char *in[TPCOMM_MAX_RANKS], *out[TPCOMM_MAX_RANKS], *host_in[TPCOMM_MAX_RANKS],
         *host_out[TPCOMM_MAX_RANKS];
     uint32_t epoch; /* of the next call */
@@ -37,7 +39,7 @@ typedef struct {
     int32_t root;
     size_t count, at_in, at_out; /* byte offsets, aligned by 64; then shifts */
     size_t shift_in[TPCOMM_MAX_RANKS], shift_out[TPCOMM_MAX_RANKS];
-    bool in_place;
+    bool in_place, produced; /* produced: by a kernel that has released the call before */
 } plan_t;
 
 static uint64_t state = 88172645463325252u;
@@ -72,6 +74,7 @@ static void net_open(net_t *net, int32_t size, uint32_t epoch, uint32_t timeout_
         CUDA_OK(cudaStreamCreateWithFlags(&net->stream[r], cudaStreamNonBlocking));
         CUDA_OK(cudaMalloc((void **)&net->in[r], ROOM));
         CUDA_OK(cudaMalloc((void **)&net->out[r], ROOM));
+        CUDA_OK(cudaMalloc((void **)&net->late[r], ROOM));
         CUDA_OK(cudaHostAlloc((void **)&net->host_in[r], ROOM, 0));
         CUDA_OK(cudaHostAlloc((void **)&net->host_out[r], ROOM, 0));
     }
@@ -85,6 +88,7 @@ static void net_close(net_t *net) {
         CUDA_OK(cudaFree(net->workspace[r]));
         CUDA_OK(cudaFree(net->in[r]));
         CUDA_OK(cudaFree(net->out[r]));
+        CUDA_OK(cudaFree(net->late[r]));
         CUDA_OK(cudaFreeHost(net->host_in[r]));
         CUDA_OK(cudaFreeHost(net->host_out[r]));
         CUDA_OK(cudaStreamDestroy(net->stream[r]));
@@ -123,6 +127,11 @@ static size_t whole_bytes(const net_t *net, const plan_t *plan, bool out) {
     return plan->count * tpcomm_dtype_size(plan->dtype) * (all ? (size_t)net->size : 1);
 }
 
+/* Of a call's input and its shift. */
+static size_t in_room(const net_t *net, const plan_t *plan) {
+    return (whole_bytes(net, plan, false) + 127) / 64 * 64;
+}
+
 static bool reduces(const plan_t *plan) {
     return plan->form.coll == TPCOMM_ALL_REDUCE || plan->form.coll == TPCOMM_REDUCE_SCATTER;
 }
@@ -144,6 +153,7 @@ static plan_t draw(const net_t *net) {
     plan.count = below((below(4) ? most / 8 : most) + 1);
     if (below(2)) plan.count -= plan.count % (16 / element);
     if (plan.form.coll == TPCOMM_BARRIER) plan.count = 0;
+    plan.produced = below(16) == 0;
     plan.in_place = plan.form.coll == TPCOMM_ALL_REDUCE && below(3) == 0;
     for (int32_t r = 0; r < net->size; r++) {
         plan.shift_in[r] = below(4) ? 0 : below(16 / (uint32_t)element) * element;
@@ -171,7 +181,8 @@ static void launch(net_t *net, const plan_t *plan, int32_t r, uint32_t ordinal) 
                          .host_fail = net->host_fail,
                          .report = &net->report[r],
                          .what = (uint32_t)plan->form.coll,
-                         .hash = ordinal};
+                         .hash = ordinal,
+                         .early = (int32_t)below(2)};
     p.in = net->in[r] + plan->at_in + plan->shift_in[r];
     p.out = out_of(net, plan, r);
     for (int32_t k = 0; k < net->size; k++) p.workspace[k] = net->workspace[(r + k) % net->size];
@@ -224,18 +235,25 @@ static void batch(net_t *net, uint32_t ordinal) {
         plans[i] = draw(net);
         plans[i].at_in = at_in;
         plans[i].at_out = at_out;
-        at_in += (whole_bytes(net, &plans[i], false) + 127) / 64 * 64;
+        at_in += in_room(net, &plans[i]);
         at_out += (whole_bytes(net, &plans[i], true) + 127) / 64 * 64;
     }
     CHECK(at_in <= ROOM && at_out <= ROOM);
     for (int32_t r = 0; r < net->size; r++) {
         fill(net->host_in[r], at_in, net->epoch);
         CUDA_OK(cudaMemcpyAsync(net->in[r], net->host_in[r], at_in, cudaMemcpyHostToDevice, net->stream[r]));
+        CUDA_OK(cudaMemcpyAsync(net->late[r], net->in[r], at_in, cudaMemcpyDeviceToDevice, net->stream[r]));
+        for (int i = 0; i < BATCH; i++)
+            if (plans[i].produced)
+                CUDA_OK(cudaMemsetAsync(net->in[r] + plans[i].at_in, 0x5A, in_room(net, &plans[i]), net->stream[r]));
     }
     for (int i = 0; i < BATCH; i++) {
         for (int32_t k = 0; k < net->size; k++) {
             int32_t r = (k + late) % net->size;
             if (i == when && r == late) CUDA_OK((cudaError_t)gpu_kernel_delay(1 + below(2), net->stream[r]));
+            if (plans[i].produced)
+                CUDA_OK((cudaError_t)gpu_kernel_late_copy(net->in[r] + plans[i].at_in, net->late[r] + plans[i].at_in,
+                                                          in_room(net, &plans[i]), 40, net->stream[r]));
             launch(net, &plans[i], r, ordinal + (uint32_t)i);
         }
         net->epoch = epoch_after(net->epoch);
