@@ -257,11 +257,11 @@ static std::string overlap(config_t &config) {
     return wrong;
 }
 
-const case_t cases[] = {{"dtypes", 100, dtypes},
+const case_t cases[] = {{"dtypes", 60, dtypes},
                         {"mixed", 300, mixed},
                         {"wrap", 200, wrap},
                         {"payloads", 200, payloads},
-                        {"broadcasts", 100, broadcasts},
+                        {"broadcasts", 40, broadcasts},
                         {"missing", 400, missing},
                         {"aborted", 200, aborted},
                         {"mismatch", 200, mismatch},
