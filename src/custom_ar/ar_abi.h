@@ -89,7 +89,9 @@ typedef struct {
     uint32_t what;             /**< bit fields of the call: equal on all ranks, or it is a MISMATCH */
     uint32_t hash;             /**< of count, root and the rest: likewise */
     int32_t root;
-    int32_t early; /**< not 0: launched so that it may begin before its predecessor on the stream has ended */
+    uint32_t lead; /**< turns that a thread pushes before it reduces: 1 or more */
+    int32_t early; /**< not 0: a dependent launch, which may begin before its predecessor has ended; kernels that can */
+    int32_t reserved;
 } tpc_ar_params_t;
 
 #endif

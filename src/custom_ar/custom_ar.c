@@ -34,6 +34,10 @@ typedef struct {
  * wait for each other are resident together. */
 #define CONCURRENT_GROUPS 2
 
+/* Turns of a large message that are pushed before the first is reduced: a turn is about 1 MiB, a link's latency about
+ * 0.7 MiB long. One device's memory has no such latency: there all is pushed first (docs/performance.md). */
+#define LEAD_TURNS 1u
+
 #define DESTROY_WAIT_MS 1000u
 
 /* Working threads of a block. */
@@ -298,6 +302,7 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
     params.op = tpc_coll_reduces(call->coll) ? call->op : 0;
     params.root = call->root;
     params.early = (int32_t)tpc_hook_value("ar_early", state->early);
+    params.lead = (uint32_t)tpc_hook_value("ar_lead", state->shares_device ? UINT32_MAX : LEAD_TURNS);
     params.in_stride = params.out_stride = left * element;
     if (gathers_rows) params.parts_bytes = call->count * element;
     params.what = (uint32_t)record->coll | (uint32_t)record->path << 8 | (uint32_t)params.op << 16 |

@@ -57,14 +57,15 @@ extern "C" tpc_ar_kind_t tpc_ar_kind(tpc_ar_form_t form, const tpc_ar_params_t *
     uint64_t bytes = p.count * element_bytes(p.dtype), places = (uint64_t)(uintptr_t)p.in | (uint64_t)(uintptr_t)p.out;
     if (form.coll == TPCOMM_REDUCE_SCATTER) places |= p.in_stride;
     bool fast = bytes > 0 && (places | bytes) % 16 == 0 && p.op == TPCOMM_SUM && p.size <= 8;
-    if (has_parts(form)) return fast ? TPC_AR_TWOSHOT_FAST : TPC_AR_TWOSHOT_GENERAL;
+    if (has_parts(form)) return !fast ? TPC_AR_TWOSHOT_GENERAL : p.early ? TPC_AR_TWOSHOT_EARLY : TPC_AR_TWOSHOT_FAST;
     if (!fast) return TPC_AR_ONESHOT_GENERAL;
+    if (p.early) return TPC_AR_ONESHOT_EARLY;
     return p.size > 2 || vectors < 2 ? TPC_AR_ONESHOT_1 : TPC_AR_ONESHOT_2;
 }
 
 extern "C" size_t tpc_ar_kernels(tpc_ar_kind_t kind, int32_t size, const void *kernels[TPC_AR_KERNELS_MAX]) {
     if (kind == TPC_AR_RAW) return tpc_ar_raw_kernels(kernels);
-    if (kind == TPC_AR_TWOSHOT_FAST || kind == TPC_AR_TWOSHOT_GENERAL)
+    if (kind == TPC_AR_TWOSHOT_FAST || kind == TPC_AR_TWOSHOT_EARLY || kind == TPC_AR_TWOSHOT_GENERAL)
         return tpc_ar_twoshot_kernels(kind, size, kernels);
     return tpc_ar_oneshot_kernels(kind, size, kernels);
 }
@@ -76,10 +77,16 @@ extern "C" int tpc_ar_launch(tpc_ar_form_t form, const tpc_ar_params_t *params, 
     uint32_t element = element_bytes(p.dtype);
     p.work_threads = shape.threads;
     if (has_parts(form)) divide(p, form, p.count * element);
+    uint64_t longest = has_parts(form) ? p.longest_bytes : p.count * element;
+    uint64_t turn = 16ull * (uint64_t)shape.blocks * (uint64_t)shape.threads * (kind == TPC_AR_ONESHOT_2 ? 2 : 1);
+    uint64_t turns = (longest + turn - 1) / turn;
+    if (p.lead > turns) p.lead = (uint32_t)turns;
+    if (p.lead == 0) p.lead = 1;
     switch (kind) {
     case TPC_AR_RAW:
         return tpc_ar_launch_raw(form, &p, shape, element, stream);
     case TPC_AR_TWOSHOT_FAST:
+    case TPC_AR_TWOSHOT_EARLY:
     case TPC_AR_TWOSHOT_GENERAL:
         return tpc_ar_launch_twoshot(&p, kind, shape, form.twoshot, stream);
     default:

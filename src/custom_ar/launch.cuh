@@ -6,19 +6,27 @@
 #include "launch.h"
 #include "wait.cuh"
 
+/** dependent: the kernel may begin before its predecessor has ended, and awaits it itself. */
 template <typename... Parameters, typename... Arguments>
-static int launch(void (*kernel)(Parameters...), tpc_ar_shape_t shape, tpcomm_stream_t stream, const tpc_ar_params_t &p,
-                  Arguments... arguments) {
+static int launch_either(void (*kernel)(Parameters...), tpc_ar_shape_t shape, bool dependent, tpcomm_stream_t stream,
+                         Arguments... arguments) {
     cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute early = {};
+    cudaLaunchAttribute attribute = {};
     config.gridDim = dim3((unsigned)shape.blocks);
     config.blockDim = dim3((unsigned)shape.threads + TPC_AR_HEADER_THREADS);
     config.stream = (cudaStream_t)stream;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &early;
-    config.numAttrs = p.early != 0 ? 1 : 0;
-    return (int)cudaLaunchKernelEx(&config, kernel, p, arguments...);
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    if (dependent) {
+        config.attrs = &attribute;
+        config.numAttrs = 1;
+    }
+    return (int)cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+template <typename... Parameters, typename... Arguments>
+static int launch(void (*kernel)(Parameters...), tpc_ar_shape_t shape, tpcomm_stream_t stream, Arguments... arguments) {
+    return launch_either(kernel, shape, false, stream, arguments...);
 }
 
 #endif

@@ -40,14 +40,16 @@ int tpc_ar_launch(tpc_ar_form_t form, const tpc_ar_params_t *params, tpc_ar_shap
 typedef enum {
     TPC_AR_ONESHOT_1, /**< by vectors in flight */
     TPC_AR_ONESHOT_2,
+    TPC_AR_ONESHOT_EARLY, /**< of dependent launches; one vector */
     TPC_AR_ONESHOT_GENERAL,
     TPC_AR_TWOSHOT_FAST,
+    TPC_AR_TWOSHOT_EARLY,
     TPC_AR_TWOSHOT_GENERAL,
     TPC_AR_RAW,
     TPC_AR_KINDS
 } tpc_ar_kind_t;
 
-/** The kind that such a launch takes; of params in, out, count, in_stride, size, dtype, op matter. */
+/** The kind that such a launch takes; of params in, out, count, in_stride, size, dtype, op, early matter. */
 tpc_ar_kind_t tpc_ar_kind(tpc_ar_form_t form, const tpc_ar_params_t *params, int32_t vectors);
 
 enum { TPC_AR_KERNELS_MAX = 8 };

@@ -6,14 +6,22 @@
 
 typedef void (*kernel_t)(const tpc_ar_params_t);
 
+template <typename T, bool EARLY> static kernel_t choose_fast(int size) {
+    return size == 2   ? oneshot_fast<T, 2, 1, EARLY>
+           : size <= 4 ? oneshot_fast<T, 4, 1, EARLY>
+                       : oneshot_fast<T, 8, 1, EARLY>;
+}
+
 template <typename T> static kernel_t choose(tpc_ar_kind_t kind, int size) {
     switch (kind) {
     case TPC_AR_ONESHOT_GENERAL:
         return oneshot_general<T>;
     case TPC_AR_ONESHOT_2:
-        return oneshot_fast<T, 2, 2>;
+        return oneshot_fast<T, 2, 2, false>;
+    case TPC_AR_ONESHOT_EARLY:
+        return choose_fast<T, true>(size);
     default:
-        return size == 2 ? oneshot_fast<T, 2, 1> : size <= 4 ? oneshot_fast<T, 4, 1> : oneshot_fast_8<T>;
+        return choose_fast<T, false>(size);
     }
 }
 
@@ -23,7 +31,7 @@ extern "C" int tpc_ar_launch_oneshot(const tpc_ar_params_t *params, tpc_ar_kind_
     kernel_t kernel = p.dtype == TPCOMM_F32   ? choose<float>(kind, p.size)
                       : p.dtype == TPCOMM_F16 ? choose<__half>(kind, p.size)
                                               : choose<__nv_bfloat16>(kind, p.size);
-    return launch(kernel, shape, stream, p);
+    return launch_either(kernel, shape, kind == TPC_AR_ONESHOT_EARLY, stream, p);
 }
 
 extern "C" size_t tpc_ar_oneshot_kernels(tpc_ar_kind_t kind, int32_t size, const void **kernels) {

@@ -39,14 +39,17 @@ TPC_DEVICE void push_some(const tpc_ar_params_t &p, slots_t slots, uint32_t at, 
     }
 }
 
-/** Sums of whole aligned vectors of N ranks at most, V vectors of a thread at a time: a turn. */
-template <typename T, int N, int V>
+/**
+ * Sums of whole aligned vectors of N ranks at most, V vectors of a thread at a time: a turn. Of several turns the next
+ * ones' packets, p.lead of them, are on their way while one's are awaited and reduced.
+ */
+template <typename T, int N, int V, bool EARLY>
 __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_fast(const __grid_constant__ tpc_ar_params_t p) {
-    begun_t begun = begin_call(p);
+    begun_t begun = begin_call<EARLY>(p);
     unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {
         accompany(p, begun, threadIdx.x - workers);
-        end_call(p);
+        end_call<EARLY>(p);
         return;
     }
     const unsigned char *in = (const unsigned char *)p.in;
@@ -57,61 +60,31 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_fast(const __g
     uint32_t epoch = begun.epoch;
     slots_t slots = slots_of(p, epoch, p.slot_bytes);
     push_some<T, N, V>(p, slots, at, step, end, own);
+    constexpr bool TURNS = N < 8; /* eight ranks' packets leave no register for that: all is pushed first */
+    uint32_t pushed = at + V * step, lead = TURNS ? at + p.lead * V * step : end;
+#pragma unroll 1
+    for (; pushed < end && pushed < lead; pushed += V * step) {
+        vec_t more[V];
+        load_some<V>(in, pushed, step, end, more);
+        push_some<T, N, V>(p, slots, pushed, step, end, more);
+    }
     waiter_t w = all_have_begun(begun);
 #pragma unroll 1
     while (at < end) {
-        /* The next turn's packets are on their way while this turn's are awaited and reduced. */
-        uint32_t next = at + V * step;
-        vec_t coming[V];
-        load_some<V>(in, next, step, end, coming);
-        push_some<T, N, V>(p, slots, next, step, end, coming);
+        if (TURNS && pushed < end) {
+            vec_t more[V];
+            load_some<V>(in, pushed, step, end, more);
+            push_some<T, N, V>(p, slots, pushed, step, end, more);
+            pushed += V * step;
+        }
         reduce_fast<T, N, V>(p, epoch, slots, at, step, end, own, w);
 #pragma unroll
-        for (int v = 0; v < V; v++) {
+        for (int v = 0; v < V; v++)
             if (at + v * step < end) store_whole((unsigned char *)p.out + (at + v * step), own[v]);
-            own[v] = coming[v];
-        }
-        at = next;
+        at += V * step;
+        load_some<V>(in, at, step, end, own);
     }
-    end_call(p);
-}
-
-/**
- * The same by 5 to 8 ranks, whose packets leave no registers for a second turn: all are pushed, then all reduced.
- * (Large messages of so many ranks are two-shot's.)
- */
-template <typename T>
-__global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_fast_8(const __grid_constant__ tpc_ar_params_t p) {
-    begun_t begun = begin_call(p);
-    unsigned workers = (unsigned)p.work_threads;
-    if (threadIdx.x >= workers) {
-        accompany(p, begun, threadIdx.x - workers);
-        end_call(p);
-        return;
-    }
-    const unsigned char *in = (const unsigned char *)p.in;
-    uint32_t end = (uint32_t)(p.count * sizeof(T));
-    uint32_t step = 16 * gridDim.x * workers, at = 16 * (blockIdx.x * workers + threadIdx.x);
-    vec_t own;
-    load_some<1>(in, at, step, end, &own);
-    uint32_t epoch = begun.epoch;
-    slots_t slots = slots_of(p, epoch, p.slot_bytes);
-    push_some<T, 8, 1>(p, slots, at, step, end, &own);
-#pragma unroll 1
-    for (uint32_t further = at + step; further < end; further += step) {
-        vec_t more;
-        load_some<1>(in, further, step, end, &more);
-        push_some<T, 8, 1>(p, slots, further, step, end, &more);
-    }
-    waiter_t w = all_have_begun(begun);
-#pragma unroll 1
-    while (at < end) {
-        reduce_fast<T, 8, 1>(p, epoch, slots, at, step, end, &own, w);
-        store_whole((unsigned char *)p.out + at, own);
-        at += step;
-        load_some<1>(in, at, step, end, &own);
-    }
-    end_call(p);
+    end_call<EARLY>(p);
 }
 
 /** Any op, alignment, length and number of ranks. */

@@ -73,45 +73,65 @@ TPC_DEVICE void gather_results(const tpc_ar_params_t &p, uint32_t epoch, slots_t
                         done ? unpack_sentinel(got[0][i]) : nan_vec(element_t<T>::NAN_WORD));
 }
 
-/** Sums of whole aligned vectors of N ranks at most. */
+/**
+ * p.lead turns' parts are on their way to the owners while one turn's sum is made, and as many turns' results on their
+ * way back. No wait is for a wait of a later vector, whatever the grids, so none is for itself.
+ */
 template <typename T, int N>
+TPC_DEVICE void take_turns(const tpc_ar_params_t &p, const begun_t &begun, bool gathers, slots_t slots, slots_t results,
+                           uint32_t at, uint32_t step) {
+    uint32_t end = p.longest_bytes, pushed = at, lead = at + p.lead * step, gathered = gathers ? at : end;
+#pragma unroll 1
+    for (; pushed < end && pushed < lead; pushed += step) push_parts<T, N>(p, gathers, slots, pushed);
+    waiter_t w = all_have_begun(begun);
+#pragma unroll 1
+    while (at < end || gathered < end) {
+        if (pushed < end) {
+            push_parts<T, N>(p, gathers, slots, pushed);
+            pushed += step;
+        }
+        if (at < p.own_bytes) reduce_own<T, N>(p, begun.epoch, gathers, slots, results, at, w);
+        at += step; /* also beyond the end: the last turns only gather */
+        if (at > lead && gathered < end) {
+            gather_results<T, N>(p, begun.epoch, results, gathered, w);
+            gathered += step;
+        }
+    }
+}
+
+/** All parts, all sums, all results: turns of eight ranks' packets would take more registers than there are. */
+template <typename T, int N>
+TPC_DEVICE void do_phases(const tpc_ar_params_t &p, const begun_t &begun, bool gathers, slots_t slots, slots_t results,
+                          uint32_t first, uint32_t step) {
+#pragma unroll 1
+    for (uint32_t at = first; at < p.longest_bytes; at += step) push_parts<T, N>(p, gathers, slots, at);
+    waiter_t w = all_have_begun(begun);
+#pragma unroll 1
+    for (uint32_t at = first; at < p.own_bytes; at += step)
+        reduce_own<T, N>(p, begun.epoch, gathers, slots, results, at, w);
+    uint32_t end = gathers ? p.longest_bytes : 0;
+#pragma unroll 1
+    for (uint32_t at = first; at < end; at += step) gather_results<T, N>(p, begun.epoch, results, at, w);
+}
+
+/** Sums of whole aligned vectors of N ranks at most. */
+template <typename T, int N, bool EARLY>
 __global__ void __launch_bounds__(TPC_AR_72_REGISTERS, 1)
     twoshot_fast(const __grid_constant__ tpc_ar_params_t p, bool gathers) {
-    begun_t begun = begin_call(p);
+    begun_t begun = begin_call<EARLY>(p);
     unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {
         accompany(p, begun, threadIdx.x - workers);
-        end_call(p);
+        end_call<EARLY>(p);
         return;
     }
     uint32_t step = 16 * gridDim.x * workers, at = 16 * (blockIdx.x * workers + threadIdx.x);
-    uint32_t epoch = begun.epoch;
-    slots_t slots = slots_of(p, epoch, gathers ? p.slot_bytes / 2 : p.slot_bytes), results = results_of(p, slots);
-    push_parts<T, N>(p, gathers, slots, at);
-    if constexpr (N < 8) {
-        /* In turns: the next one's parts and the last one's results are on their way while this one's sum is made. */
-        waiter_t w = all_have_begun(begun);
-        uint32_t last = at;
-#pragma unroll 1
-        for (; at < p.longest_bytes; last = at, at += step) {
-            push_parts<T, N>(p, gathers, slots, at + step);
-            if (at < p.own_bytes) reduce_own<T, N>(p, epoch, gathers, slots, results, at, w);
-            if (gathers && last != at) gather_results<T, N>(p, epoch, results, last, w);
-        }
-        if (gathers && last < p.longest_bytes) gather_results<T, N>(p, epoch, results, last, w);
-    } else { /* turns would take more registers than there are */
-#pragma unroll 1
-        for (uint32_t further = at + step; further < p.longest_bytes; further += step)
-            push_parts<T, N>(p, gathers, slots, further);
-        waiter_t w = all_have_begun(begun);
-#pragma unroll 1
-        for (uint32_t mine = at; mine < p.own_bytes; mine += step)
-            reduce_own<T, N>(p, epoch, gathers, slots, results, mine, w);
-        uint32_t end = gathers ? p.longest_bytes : 0;
-#pragma unroll 1
-        for (; at < end; at += step) gather_results<T, N>(p, epoch, results, at, w);
-    }
-    end_call(p);
+    slots_t slots = slots_of(p, begun.epoch, gathers ? p.slot_bytes / 2 : p.slot_bytes), results = results_of(p, slots);
+    if constexpr (N < 8)
+        take_turns<T, N>(p, begun, gathers, slots, results, at, step);
+    else
+        do_phases<T, N>(p, begun, gathers, slots, results, at, step);
+    end_call<EARLY>(p);
 }
 
 /** Any op, alignment, length and number of ranks. */

@@ -172,8 +172,8 @@ struct begun_t {
     uint32_t epoch;
     uint64_t fail; /**< not 0: the group is broken */
 };
-TPC_DEVICE begun_t begin_call(const tpc_ar_params_t &p) {
-    if (!TPC_FAULT(late_dependency)) await_predecessor();
+template <bool EARLY = false> TPC_DEVICE begun_t begin_call(const tpc_ar_params_t &p) {
+    if (EARLY && !TPC_FAULT(late_dependency)) await_predecessor();
     begun_t begun;
     begun.epoch = epochs_of(p)[blockIdx.x];
     begun.fail = word_load(&header_of(own_workspace(p))->fail);
@@ -206,11 +206,11 @@ TPC_DEVICE uint32_t count_in(const tpc_ar_params_t &p) {
  * Every thread's last step. Not before the block's last wait: successors that filled the device while this call waits
  * for a peer could keep that peer's kernel out, where ranks or groups meet on one device.
  */
-TPC_DEVICE void end_call(const tpc_ar_params_t &p) {
+template <bool EARLY = false> TPC_DEVICE void end_call(const tpc_ar_params_t &p) {
     bool counts = blockIdx.x == 0 && (threadIdx.x == 0 || threadIdx.x == (unsigned)p.work_threads);
     if (TPC_FAULT(half_counted_out)) counts = counts && threadIdx.x == 0;
     if (counts) count_add(&header_of(own_workspace(p))->running, ~0u);
-    if (p.early == 0) return;
+    if (!EARLY) return;
     __syncthreads();
     release_successor();
 }

@@ -21,7 +21,7 @@ typedef struct {
     bool sweep, each, processes;
     size_t from, to;
     tpcomm_path_t path;
-    int early; /* -1: the library's own choice */
+    int early, lead; /* -1: the library's own choice */
     FILE *json;
     double us[TPCOMM_MAX_RANKS][2]; /* of this shape: p50, p95 (ranks as threads) */
 } options_t;
@@ -35,6 +35,7 @@ static void choose(const gpu_rank_t *rank, const shape_t *shape) {
     const options_t *options = rank->arg;
     char text[200] = "", *at = text;
     if (options->early >= 0) at += sprintf(at, "set@ar_early:%d", options->early);
+    if (options->lead >= 0) at += sprintf(at, "%sset@ar_lead:%d", at > text ? ";" : "", options->lead);
     if (shape->threads >= 0)
         at +=
             sprintf(at, "%sset@ar_threads:%d;set@ar_vectors:%d", at > text ? ";" : "", shape->threads, shape->vectors);
@@ -142,13 +143,14 @@ static void timing(gpu_rank_t *rank) {
                     printf("%3d thr %d vec %3d blk ", 64 << shapes[s].threads, shapes[s].vectors, shapes[s].blocks);
                 printf("p50 %8.2f p95 %8.2f us\n", us[0], us[1]);
                 if (options->json != NULL)
-                    fprintf(options->json,
-                            "{\"ranks\": %d, \"gpus\": %d, \"bytes\": %zu, \"path\": \"%s\", \"early\": %d, "
-                            "\"threads\": %d, "
-                            "\"vectors\": %d, \"blocks_max\": %d, \"p50_us\": %.3f, \"p95_us\": %.3f}\n",
-                            rank->size, options->each ? rank->size : 1, bytes, tpcomm_path_name(shapes[s].path),
-                            options->early, shapes[s].threads < 0 ? 0 : 64 << shapes[s].threads, shapes[s].vectors,
-                            shapes[s].blocks, us[0], us[1]);
+                    fprintf(
+                        options->json,
+                        "{\"ranks\": %d, \"gpus\": %d, \"bytes\": %zu, \"path\": \"%s\", \"early\": %d, \"lead\": %d, "
+                        "\"threads\": %d, "
+                        "\"vectors\": %d, \"blocks_max\": %d, \"p50_us\": %.3f, \"p95_us\": %.3f}\n",
+                        rank->size, options->each ? rank->size : 1, bytes, tpcomm_path_name(shapes[s].path),
+                        options->early, options->lead, shapes[s].threads < 0 ? 0 : 64 << shapes[s].threads,
+                        shapes[s].vectors, shapes[s].blocks, us[0], us[1]);
                 fflush(stdout);
             }
             CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
@@ -165,8 +167,8 @@ int main(int argc, char **argv) {
     static const struct option known[] = {{"ranks", 1, NULL, 'n'}, {"from", 1, NULL, 'f'}, {"to", 1, NULL, 't'},
                                           {"sweep", 0, NULL, 's'}, {"each", 0, NULL, 'e'}, {"path", 1, NULL, 'p'},
                                           {"json", 1, NULL, 'j'},  {"help", 0, NULL, 'h'}, {"processes", 0, NULL, 'P'},
-                                          {"early", 1, NULL, 'E'}, {NULL, 0, NULL, 0}};
-    options_t options = {.from = 1024, .to = 4 << 20, .early = -1};
+                                          {"early", 1, NULL, 'E'}, {"lead", 1, NULL, 'l'}, {NULL, 0, NULL, 0}};
+    options_t options = {.from = 1024, .to = 4 << 20, .early = -1, .lead = -1};
     int32_t ranks = 2;
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         if (c == 'n') ranks = atoi(optarg);
@@ -175,12 +177,14 @@ int main(int argc, char **argv) {
         if (c == 's') options.sweep = true;
         if (c == 'e') options.each = true;
         if (c == 'E') options.early = atoi(optarg);
+        if (c == 'l') options.lead = atoi(optarg);
         if (c == 'P') options.processes = true;
         if (c == 'p') options.path = strcmp(optarg, "twoshot") == 0 ? TPCOMM_PATH_TWOSHOT : TPCOMM_PATH_ONESHOT;
         if (c == 'j' && (options.json = fopen(optarg, "ae")) == NULL) return 2;
         if (c == 'h' || c == '?') {
             printf("usage: gpu_time [--ranks N] [--each (a GPU a rank) [--processes]] [--from BYTES] [--to BYTES] "
-                   "[--path oneshot|twoshot] [--early 0|1 (dependent launch)] [--sweep (shapes)] [--json FILE (lines "
+                   "[--path oneshot|twoshot] [--early 0|1 (dependent launch)] [--lead TURNS] [--sweep (shapes)] "
+                   "[--json FILE (lines "
                    "are appended)]\n");
             return c == 'h' ? 0 : 2;
         }

@@ -182,6 +182,7 @@ static void launch(net_t *net, const plan_t *plan, int32_t r, uint32_t ordinal) 
                          .report = &net->report[r],
                          .what = (uint32_t)plan->form.coll,
                          .hash = ordinal,
+                         .lead = 1 + below(3),
                          .early = (int32_t)below(2)};
     p.in = net->in[r] + plan->at_in + plan->shift_in[r];
     p.out = out_of(net, plan, r);

@@ -196,6 +196,7 @@ void group_t::launch(int rank, const call_t &call, part_t &part, tpc_ar_shape_t 
     params.op = call.op;
     params.root = call.root;
     params.early = early && random.chance(.7);
+    params.lead = random.below(5);
     tpc_ar_launch(form_of(call), &params, shape, (tpcomm_stream_t)(intptr_t)(rank + 1));
 }
 
