@@ -116,6 +116,9 @@ static bool is_power_of_two(uint64_t n) {
     return n > 0 && (n & (n - 1)) == 0;
 }
 
+/* The greatest whole number up to which bf16, with the fewest bits, has all. */
+enum { EXACT_MAX = 256 };
+
 /**
  * Exact data stays exact however it is added up: sums of 0 and 1 over N ranks are whole numbers up to N, and in place
  * those of a power of two of ranks only grow by that power. Why a variant would not stay exact; NULL: it does.
@@ -125,13 +128,15 @@ static const char *why_not_checkable(const bench_work_t *work, int32_t ranks, bo
     uint64_t n = (uint64_t)ranks;
     if (!adds) return NULL;
     if (work->op == TPCOMM_AVG && !is_power_of_two(n))
-        return "this path divides by N in its own way: only N = 2, 4, 8, 16 can be compared bit for bit";
+        return "this path divides by N in its own way: only powers of two can be compared bit for bit";
     if (!in_place) return NULL;
     if (work->coll == TPCOMM_REDUCE_SCATTER)
-        return work->op == TPCOMM_SUM && n * (repeats + 1) <= 256
+        return work->op == TPCOMM_SUM && n * (repeats + 1) <= EXACT_MAX
                    ? NULL
                    : "repeated in place, this path's sums cannot be compared bit for bit";
-    return is_power_of_two(n) ? NULL : "repeated in place, this path's sums can be compared for N = 2, 4, 8, 16 alone";
+    return is_power_of_two(n) && n * n <= EXACT_MAX
+               ? NULL
+               : "repeated in place, this path's sums can be compared for N = 2, 4, 8, 16 alone";
 }
 
 static tpcomm_call_t describe(const bench_work_t *work, tpcomm_path_t path) {

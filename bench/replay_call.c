@@ -10,7 +10,7 @@
 #include "measure.h"
 #include "replay_run.h"
 
-enum { WRONG_SHOWN_MAX = 3 };
+enum { WRONG_SHOWN_MAX = 3, EXACT_RANKS = 256 / 12 };
 
 /* ---------------------------------------------------------------- all ranks */
 
@@ -157,13 +157,15 @@ tpcomm_status_t bench_run_check(bench_run_t *run, uint32_t tokens, uint64_t call
     for (uint32_t pair = 0; pair < pairs; pair++) {
         uint64_t call = bench_rotation_last(pairs, calls, pair);
         char place[96];
-        if (run->replay->fused && (exact || pair % 2 == 0)) {
+        if (run->replay->fused && (exact || (pair % 2 == 0 && run->ranks <= EXACT_RANKS))) {
             tpcomm_status_t status = check_residual(run, pair, pairs, calls, elements, where, wrong_p);
             if (status != TPCOMM_OK) return status;
         }
         if (call == UINT64_MAX) continue;
         uint32_t buffer = bench_rotation_in(pairs, call);
-        if (!exact && buffer % 2 != 0) continue; /* random values: their sum depends on the order of additions */
+        /* Random values: their sum depends on the order of additions. So do sums of up to 12 a rank beyond what bf16
+         * holds. */
+        if (!exact && (buffer % 2 != 0 || run->ranks > EXACT_RANKS)) continue;
         snprintf(place, sizeof place, "%s, T %u, call %" PRIu64, where, tokens, call);
         bench_expect_t expect = {.buffer = buffer, .of_rank = -1, .repeats = run->replay->fused ? call / pairs + 1 : 1};
         tpcomm_status_t status = check_one(run, run->buffers.out[pair], expect, elements, place, wrong_p);

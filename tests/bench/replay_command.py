@@ -312,7 +312,7 @@ class Replay(unittest.TestCase):
                 ("both --hidden H and --layers L", ["replay", "--histogram", histogram, "--hidden", "8"]),
                 ("contradict", self.options("--model", "llama-3.1-8b")),
                 ("llama-3.1-8b", ["replay", "--histogram", histogram, "--model", "llama-3.1-8"]),
-                ("--ranks 17", self.options("--ranks", "17")),
+                ("--ranks 33", self.options("--ranks", "33")),
                 ("--dtype i8", self.options("--dtype", "i8")),
                 ("--pad 8,x", self.options("--pad", "8,x")),
                 ("must ascend", self.options("--pad", "8,4")),
