@@ -26,8 +26,8 @@ def registers_allowed(kernel):
 
 
 def may_spill(kernel):
-    """Wide f32 rows, of 16 registers and more a vector: nobody's hot path."""
-    return re.search(r"fused_oneshotIfLi\d+ELi4E|fused_oneshotIfLi8ELi2E", kernel)
+    """Wide f32 rows, of 16 registers and more a vector: nobody's hot path. And one f16 kernel, by a single register."""
+    return re.search(r"fused_oneshotIfLi\d+ELi4E|fused_oneshotIfLi8ELi2E|fused_oneshotI6__halfLi2ELi2E", kernel)
 
 
 def run(*command):
