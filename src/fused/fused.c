@@ -115,18 +115,18 @@ static void destroy(void *state) {
 
 /* ------------------------------------------------------------------ calls */
 
-/* One vector a thread is fastest as long as all rows have a block at once; with more rows, threads that hold more of a
- * row leave room for more blocks. */
+/* One vector a thread is fastest as long as all rows have a block at once; with more rows, threads that hold two leave
+ * room for more blocks. Four are for rows that need them: they measured slower up to 256 rows, and no faster beyond. */
 static tpc_norm_shape_t shape_for(const state_t *state, const tpcomm_rms_norm_t *norm, uint64_t rows,
                                   int32_t *blocks_p) {
-    int32_t vectors = (int32_t)tpc_hook_value("fused_vectors", 1), widest = norm->dtype == TPCOMM_F32 ? 2 : 4;
+    int32_t vectors = (int32_t)tpc_hook_value("fused_vectors", 1);
     tpc_norm_shape_t shape;
     uint64_t most;
     for (;; vectors *= 2) {
         shape = tpc_norm_shape(norm->hidden, vectors);
         int v = shape.vectors == 1 ? 0 : shape.vectors == 2 ? 1 : 2;
         most = (uint64_t)state->blocks_max[index_of_dtype(norm->dtype)][v][index_of_warps(shape.warps)];
-        if (rows <= most || shape.vectors >= widest || tpc_hook_value("fused_vectors", 0) != 0) break;
+        if (rows <= most || shape.vectors >= 2 || tpc_hook_value("fused_vectors", 0) != 0) break;
     }
     if (rows > most) { /* as many turns as it must, all blocks alike */
         uint64_t turns = (rows + most - 1) / most;
