@@ -86,6 +86,18 @@
       TPCOMM_SOURCE_ESTIMATED, -1, 0)                                                                                  \
     X(TPCOMM_ALL_REDUCE_RMS_NORM, TPC_TOPOLOGY_NVLINK, 3, 0, UINT64_MAX, TPCOMM_PATH_UNFUSED, TPCOMM_SOURCE_ESTIMATED, \
       -1, 0)                                                                                                           \
+    X(TPCOMM_ALL_REDUCE_RMS_NORM, TPC_TOPOLOGY_PCIE_P2P, 2, 0, 524288, TPCOMM_PATH_FUSED_ONESHOT,                      \
+      TPCOMM_SOURCE_ESTIMATED, -1, 0)                                                                                  \
+    X(TPCOMM_ALL_REDUCE_RMS_NORM, TPC_TOPOLOGY_PCIE_P2P, 2, 524289, UINT64_MAX, TPCOMM_PATH_UNFUSED,                   \
+      TPCOMM_SOURCE_ESTIMATED, -1, 0)                                                                                  \
+    X(TPCOMM_ALL_REDUCE_RMS_NORM, TPC_TOPOLOGY_PCIE_P2P, 3, 0, UINT64_MAX, TPCOMM_PATH_UNFUSED,                        \
+      TPCOMM_SOURCE_ESTIMATED, -1, 0)                                                                                  \
+    X(TPCOMM_ALL_REDUCE_RMS_NORM, TPC_TOPOLOGY_MIXED, 2, 0, 524288, TPCOMM_PATH_FUSED_ONESHOT,                         \
+      TPCOMM_SOURCE_ESTIMATED, -1, 0)                                                                                  \
+    X(TPCOMM_ALL_REDUCE_RMS_NORM, TPC_TOPOLOGY_MIXED, 2, 524289, UINT64_MAX, TPCOMM_PATH_UNFUSED,                      \
+      TPCOMM_SOURCE_ESTIMATED, -1, 0)                                                                                  \
+    X(TPCOMM_ALL_REDUCE_RMS_NORM, TPC_TOPOLOGY_MIXED, 3, 0, UINT64_MAX, TPCOMM_PATH_UNFUSED, TPCOMM_SOURCE_ESTIMATED,  \
+      -1, 0)                                                                                                           \
     X(TPCOMM_BARRIER, TPC_TOPOLOGY_CPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, 0, 0)            \
     X(TPCOMM_BARRIER, TPC_TOPOLOGY_CPU, 2, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT, TPCOMM_SOURCE_ESTIMATED, 500, 0)    \
     X(TPCOMM_ALL_REDUCE, TPC_TOPOLOGY_SAME_GPU, 1, 0, UINT64_MAX, TPCOMM_PATH_LOCAL, TPCOMM_SOURCE_ESTIMATED, -1, 0)   \
