@@ -44,7 +44,8 @@ TPC_DEVICE void push_some(const tpc_ar_params_t &p, slots_t slots, uint32_t at, 
  * ones' packets, p.lead of them, are on their way while one's are awaited and reduced.
  */
 template <typename T, int N, int V, bool EARLY>
-__global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1) oneshot_fast(const __grid_constant__ tpc_ar_params_t p) {
+__global__ void __launch_bounds__(N == 8 ? TPC_AR_72_REGISTERS : TPC_AR_64_REGISTERS, 1)
+    oneshot_fast(const __grid_constant__ tpc_ar_params_t p) {
     begun_t begun = begin_call<EARLY>(p);
     unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {

@@ -65,11 +65,22 @@ TPC_DEVICE void word_publish(uint64_t *word, uint64_t value) {
     asm volatile("fence.acq_rel.sys;\n\tst.relaxed.sys.global.b64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
-/** Add to a count that kernels of one rank share; what it was. */
-TPC_DEVICE uint32_t count_add(uint32_t *count, uint32_t number) {
+/**
+ * Set a count that kernels of one rank share, where it is 0; what it was. (An addition would do as well, but the
+ * compiler makes one of a whole warp's, and lets the warp wait for its answer.)
+ */
+TPC_DEVICE uint32_t count_claim(uint32_t *count, uint32_t number) {
     uint32_t before;
-    asm volatile("atom.relaxed.sys.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(count), "r"(number) : "memory");
+    asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], 0, %2;"
+                 : "=r"(before)
+                 : "l"(count), "r"(number)
+                 : "memory");
     return before;
+}
+
+/** Take from it, and wait for no answer: a kernel would end as much later. */
+TPC_DEVICE void count_take(uint32_t *count, uint32_t number) {
+    asm volatile("red.relaxed.sys.global.add.u32 [%0], %1;" ::"l"(count), "r"(0u - number) : "memory");
 }
 
 /** A setting that the host may change while the kernel runs. */

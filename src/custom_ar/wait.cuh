@@ -199,7 +199,7 @@ TPC_DEVICE waiter_t all_have_begun(const begun_t &begun) {
  * data and the warp beside them, so that neither waits for the other.
  */
 TPC_DEVICE uint32_t count_in(const tpc_ar_params_t &p) {
-    return count_add(&header_of(own_workspace(p))->running, 2);
+    return count_claim(&header_of(own_workspace(p))->running, 2);
 }
 
 /**
@@ -209,7 +209,7 @@ TPC_DEVICE uint32_t count_in(const tpc_ar_params_t &p) {
 template <bool EARLY = false> TPC_DEVICE void end_call(const tpc_ar_params_t &p) {
     bool counts = blockIdx.x == 0 && (threadIdx.x == 0 || threadIdx.x == (unsigned)p.work_threads);
     if (TPC_FAULT(half_counted_out)) counts = counts && threadIdx.x == 0;
-    if (counts) count_add(&header_of(own_workspace(p))->running, ~0u);
+    if (counts) count_take(&header_of(own_workspace(p))->running, 1);
     if (!EARLY) return;
     __syncthreads();
     release_successor();
@@ -226,13 +226,17 @@ TPC_DEVICE void accompany(const tpc_ar_params_t &p, const begun_t &begun, unsign
     bool exchanges = blockIdx.x == 0 && k < p.size;
     packet_t mine = call_header(p, epoch);
     if (exchanges && !TPC_FAULT(no_header)) packet_store(call_header_of(p.workspace[k], p.rank, epoch), mine);
-    uint32_t others = blockIdx.x == 0 && lane == 0 ? count_in(p) : 0;
+    /* By a lane that waits for no header, so that none waits for the count's answer. */
+    uint32_t others = blockIdx.x == 0 && lane == TPC_AR_HEADER_THREADS - 1 ? count_in(p) : 0;
     waiter_t w = all_have_begun(begun);
     unsigned end = TPC_FAULT(epoch_of_grid_only) ? gridDim.x : TPC_AR_MAX_BLOCKS;
     for (unsigned b = blockIdx.x + lane * gridDim.x; b < end; b += TPC_AR_HEADER_THREADS * gridDim.x)
         epochs_of(p)[b] = next_epoch(epoch);
-    if (others != 0 && !TPC_FAULT(overlap_unseen)) report_failure(p, TPCOMM_ERR_OVERLAP, p.rank, epoch);
-    if (!exchanges || w.dead || TPC_FAULT(header_not_awaited)) return;
+    bool waits = exchanges && !w.dead && !TPC_FAULT(header_not_awaited);
+    if (!waits) {
+        if (others != 0 && !TPC_FAULT(overlap_unseen)) report_failure(p, TPCOMM_ERR_OVERLAP, p.rank, epoch);
+        return;
+    }
     int peer = rank_after(p.rank, k, p.size);
     packet_t theirs = await_packet(
         p, call_header_of(own_workspace(p), peer, epoch), peer, epoch, w,

@@ -41,7 +41,8 @@ static void choose(const gpu_rank_t *rank, const shape_t *shape) {
             sprintf(at, "%sset@ar_threads:%d;set@ar_vectors:%d", at > text ? ";" : "", shape->threads, shape->vectors);
     if (shape->blocks > 0) sprintf(at, "%sset@ar_blocks:%d", at > text ? ";" : "", shape->blocks);
     CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
-    if (rank->rank == 0 || options->processes) {
+    const char *now = getenv("TPCOMM_TEST_HOOKS");
+    if ((rank->rank == 0 || options->processes) && (now == NULL || strcmp(now, text) != 0)) {
         CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", text, 1), 0);
         tpc_hook_reload();
     }

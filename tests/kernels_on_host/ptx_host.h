@@ -38,8 +38,13 @@ TPC_DEVICE void word_publish(uint64_t *word, uint64_t value) {
     hostrun::strong_store(word, &value, 8);
 }
 
-TPC_DEVICE uint32_t count_add(uint32_t *count, uint32_t number) {
-    return hostrun::strong_add(count, number);
+TPC_DEVICE uint32_t count_claim(uint32_t *count, uint32_t number) {
+    uint32_t before = hostrun::strong_add(count, number);
+    if (before != 0) hostrun::strong_add(count, 0u - number);
+    return before;
+}
+TPC_DEVICE void count_take(uint32_t *count, uint32_t number) {
+    hostrun::strong_add(count, 0u - number);
 }
 
 TPC_DEVICE uint32_t setting_load(const uint32_t *setting) {
