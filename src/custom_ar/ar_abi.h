@@ -29,13 +29,14 @@ typedef struct {
     uint32_t layout;
     int32_t rank;
     uint64_t nonce, group_id;
-    unsigned char reserved0[96];
+    unsigned char reserved0[32];
+    uint32_t running; /**< 2 for each kernel of the owner's that is under way, 1 where half of it has ended; 0 between
+                         calls. In another line than what kernels load as they begin. */
+    unsigned char reserved1[60];
     uint64_t fail; /**< 0 while healthy; else status (negated, low half) and reporting rank + 1; written by any rank */
     uint32_t
-        timeout_ms;   /**< limit of each wait; written by the owner's host, read by kernels, so that graphs obey it */
-    uint32_t running; /**< 2 for each kernel of the owner's that is under way, 1 where half of it has ended; 0 between
-                         calls */
-    unsigned char reserved2[112];
+        timeout_ms; /**< limit of each wait; written by the owner's host, read by kernels, so that graphs obey it */
+    unsigned char reserved2[116];
 } tpc_ar_header_t;
 
 /** What a kernel that fails tells its host: in pinned host memory, one a rank. Written before word. */
