@@ -46,7 +46,7 @@ OUTSIDE = {
     "python": {"include/tpcomm.h"},
     "examples": {"include/tpcomm.h"},
     "tests": None,
-    "tests/package": {"include/tpcomm.h"},
+    "tests/package": {"include/tpcomm.h", "tests/check.h"},
 }
 # The public header needs nothing but these.
 PUBLIC_SYSTEM = {"stddef.h", "stdint.h"}
