@@ -129,14 +129,15 @@ TPC_DEVICE bool keep_waiting(const tpc_ar_params_t &p, waiter_t &w, int peer, ui
     if (word_load(&own->fail) != 0) return give_up(w);
     uint32_t now = (uint32_t)(timer_ns() >> TPC_TICK_SHIFT) | 1u;
     if (w.start == 0) w.start = now;
-    if (p.host_fail != nullptr && now - w.start >= TPC_HOST_LOOK_TICKS) {
+    uint32_t lasted = now - w.start, patience = TPC_HOST_LOOK_TICKS;
+    if (p.host_fail != nullptr && lasted >= patience) {
         uint64_t failed = word_load(p.host_fail);
         if (failed != 0) {
             word_store(&own->fail, failed); /* the kernels after this one leave at once */
             return give_up(w);
         }
     }
-    if (now - w.start >= ticks_of_ms(setting_load(&own->timeout_ms), of_header)) {
+    if (lasted >= ticks_of_ms(setting_load(&own->timeout_ms), of_header)) {
         report_failure(p, TPCOMM_ERR_TIMEOUT, peer, epoch);
         return give_up(w);
     }
