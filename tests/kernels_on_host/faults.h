@@ -23,7 +23,7 @@
     X(header_not_awaited, "broadcasts", "WRA") /* calls are not complete */                                            \
     X(tail_stored_whole, "mixed", "WRA")       /* beyond the end of out */                                             \
     X(epoch_unguarded, "mixed", "WRA")         /* epoch words advance while others of the block read them */           \
-    X(late_dependency, "mixed", "WRA")         /* dependent launch: pushes before its predecessor has ended */         \
+    X(late_dependency, "mixed", "WR")          /* dependent launch: pushes before its predecessor has ended */         \
     X(phases_share_slots, "mixed", "WRA")      /* two-shot: results travel through the parts' slots */                 \
     X(result_kept_back, "mixed", "WRA")        /* two-shot: an owner does not send one result */                       \
     X(norm_tree_upward, "norms", "WRA")        /* a group's squares are added in another order */                      \
