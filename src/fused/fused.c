@@ -44,8 +44,8 @@ static uint64_t rows_per_launch(const tpc_agreed_t *agreed, tpcomm_dtype_t dtype
 static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key) {
     (void)path;
     if (agreed->device_kind != TPCOMM_DEVICE_CUDA) return "the group's device is not a GPU";
-    if (!tpc_coll_norms(key->coll)) return "only calls with a norm are fused";
     if (agreed->size == 1) return "a group of one rank has nobody to talk to";
+    if (!tpc_coll_norms(key->coll)) return "only calls with a norm are fused";
     if (agreed->topology == TPC_TOPOLOGY_MULTI_HOST) return "the ranks are on several hosts and share no device memory";
     if (agreed->size > TPC_AR_MAX_RANKS) return "the kernels serve groups of at most 16 ranks";
     if (rows_per_launch(agreed, key->dtype, key->hidden) == 0)
@@ -201,6 +201,12 @@ static uint64_t rank_seq(void *state, int32_t rank) {
     return 0;
 }
 
+/* It works in custom_ar's memory. */
+static uint64_t device_bytes(const void *state) {
+    (void)state;
+    return 0;
+}
+
 static const char *describe(const void *state) {
     (void)state;
     return TPC_CUDA_ARCHITECTURES; /* of this build */
@@ -223,5 +229,6 @@ const tpc_backend_t tpc_fused_backend = {
     .set_timeout = set_timeout,
     .check_stream = check_stream,
     .rank_seq = rank_seq,
+    .device_bytes = device_bytes,
     .run = run,
 };

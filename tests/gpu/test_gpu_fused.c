@@ -92,7 +92,7 @@ static place_t place_of(const plan_t *plan, const gpu_rank_t *rank) {
                                  .dtype = plan->dtype,
                                  .weight_dtype = plan->weight_dtype,
                                  .quant = plan->quant,
-                                 .path = plan->path,
+                                 .path = rank->size > 1 ? plan->path : TPCOMM_PATH_AUTO,
                                  .hidden = plan->hidden,
                                  .tokens = plan->tokens,
                                  .eps = 1e-5f,
