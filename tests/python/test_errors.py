@@ -41,8 +41,8 @@ def test_classes():
 
 def test_text_is_the_librarys():
     with pytest.raises(tpcomm.InvalidArgument) as caught:
-        tpcomm.init_local(17)
-    assert caught.value.text == "size is 17; allowed are 1 to 16"
+        tpcomm.init_local(33)
+    assert caught.value.text == "size is 33; allowed are 1 to 32"
     assert caught.value.text == _errors.lib.last_error().decode()
 
 

@@ -101,7 +101,7 @@ def test_unique_ids_differ():
     (bytes(128), 0, 2, tpcomm.InvalidArgument, "id"),
     (None, -1, 2, tpcomm.InvalidArgument, "rank is -1"),
     (None, 2, 2, tpcomm.InvalidArgument, "rank is 2"),
-    (None, 0, 17, tpcomm.InvalidArgument, "size is 17"),
+    (None, 0, 33, tpcomm.InvalidArgument, "size is 33"),
     (None, 2**32, 2, ValueError, "rank is 4294967296"),
     (None, 0, 2**32 + 1, ValueError, "size is"),
     (None, 0, "2", TypeError, "no integer"),
