@@ -176,8 +176,11 @@ def _of_memory(thing: Any, what: str, writable: bool, device: str) -> Buffer:
     return Buffer(address or 0, view.nbytes // max(view.itemsize, 1), view.itemsize, DTYPES.get(name), name, view)
 
 
-def _reader_of(thing: Any) -> Callable[[Any, str, bool, str], Buffer]:
+def _reader_of(thing: Any, what: str) -> Callable[[Any, str, bool, str], Buffer]:
     """What reads things of this type."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(thing, numpy.generic):  # its interface describes a copy that is gone at once
+        raise TypeError(f"{what} is a numpy scalar ({type(thing).__name__}), which has no memory of its own; give numpy.array of it")
     kind = type(thing)
     for attribute, reader in (("data_ptr", _of_tensor), ("__cuda_array_interface__", _of_cuda), ("__array_interface__", _of_array)):
         if hasattr(kind, attribute):
@@ -192,7 +195,7 @@ def buffer_of(thing: Any, what: str, *, writable: bool, device: str = "cpu") -> 
     """Describe a caller's array. TypeError: it is none; ValueError: not contiguous, read-only, on another device."""
     if isinstance(thing, type):
         raise TypeError(f"{what} is the type {thing.__name__}; give a numpy array or a torch tensor of it")
-    return (_readers.get(type(thing)) or _reader_of(thing))(thing, what, writable, device)
+    return (_readers.get(type(thing)) or _reader_of(thing, what))(thing, what, writable, device)
 
 
 def elements_of(thing: Any, what: str, *, writable: bool, device: str) -> Buffer:

@@ -140,17 +140,28 @@ static tpcomm_status_t agree_on_group(making_t *making, const tpc_team_t *sorted
     return TPCOMM_OK;
 }
 
+/* Whether the parent is broken by more than a member that has destroyed it: one that has its new group may do so while
+ * the others are still on their way to theirs. (One that has none has closed its links, which is seen there.) */
+static bool is_broken(const tpcomm_t *parent) {
+    uint64_t word = atomic_load_explicit(parent->failure.word, memory_order_acquire);
+    if (word == 0) return false;
+    uint64_t reporter = (word >> 32) - 1;
+    return reporter >= (uint64_t)parent->size || atomic_load(&parent->failure.slots[reporter].left) != TPC_LEFT_EARLY;
+}
+
 /* Making a group ends with its parent, and when the caller wants it to. */
 static int32_t parent_ended(void *arg) {
     const tpcomm_t *parent = arg;
     const tpcomm_config_t *config = &parent->world->settings->config;
-    if (tpc_failure_status(&parent->failure) != TPCOMM_OK) return 1;
+    if (is_broken(parent)) return 1;
     return config->interrupted != NULL ? config->interrupted(config->interrupted_arg) : 0;
 }
 
-/* A wait that the parent's end has interrupted fails as the parent did. */
+/* A wait that the parent's end has interrupted, here or on another rank, fails as the parent did. */
 static tpcomm_status_t parents_reason(tpcomm_t *parent, tpcomm_status_t status) {
-    if (status != TPCOMM_ERR_INTERRUPTED || tpc_failure_status(&parent->failure) == TPCOMM_OK) return status;
+    bool by_others = status == TPCOMM_ERR_INTERRUPTED || status == TPCOMM_ERR_PEER_FAILED ||
+                     status == TPCOMM_ERR_ABORTED || status == TPCOMM_ERR_PEER_DIED;
+    if (!by_others || !is_broken(parent)) return status;
     return tpc_comm_failed(parent);
 }
 

@@ -90,8 +90,9 @@ tpcomm_status_t tpcomm_destroy(tpcomm_t *comm) {
         snprintf(text, sizeof text, "rank %d destroyed its communicator%s", comm->rank,
                  finalized ? ", but graphs that use it are still there" : " without finalizing");
         tpc_failure_place_t place = {.rank = comm->rank, .seq = comm->device.flight.seq};
+        bool whole = tpc_failure_status(&comm->failure) == TPCOMM_OK;
+        atomic_store(&comm->failure.slots[comm->rank].left, whole ? TPC_LEFT_EARLY : 1);
         tpc_failure_raise(&comm->failure, TPCOMM_ERR_ABORTED, place, text);
-        atomic_store(&comm->failure.slots[comm->rank].left, 1);
     }
     if (mine) {
         tpc_deadline_t deadline = tpc_deadline_in(DESTROY_WAIT_MS, NULL, NULL);

@@ -12,12 +12,16 @@
 
 #include "tpcomm.h"
 
+/** tpc_failure_slot_t.left of a rank whose destroy without finalize is all that has broken the group. */
+#define TPC_LEFT_EARLY 2
+
 /** One rank's account of the failure it saw first; in shared memory. */
 typedef struct {
     _Atomic uint32_t claimed; /**< 1: somebody writes it, 2: has written it */
     int32_t rank;             /**< group rank at fault, or this one */
     tpcomm_coll_t coll;
-    _Atomic int32_t left; /**< the rank has finalized: its end is no failure any more */
+    _Atomic int32_t left; /**< the rank has finalized (1), or destroyed what was whole until then (TPC_LEFT_EARLY): its
+                             end is no failure any more */
     uint64_t seq;
     char text[488];
 } tpc_failure_slot_t;

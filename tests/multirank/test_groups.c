@@ -249,6 +249,35 @@ static void orphans(int32_t rank, int32_t size, void *arg) {
     resources_check_equal(before, "after the last group");
 }
 
+/* A rank that has its group destroys the world at once, without finalizing and before the others have theirs. */
+static void orphans_at_once(int32_t rank, int32_t size, void *arg) {
+    (void)size, (void)arg;
+    tpcomm_config_t config = ranks_config();
+    for (int round = 0; round < 12; round++) {
+        tpcomm_t *world = NULL, *group = NULL;
+        CHECK_OK(tpcomm_init_env(&config, &world));
+        CHECK_OK(tpcomm_group_split(world, rank / 2, 0, "tp", &group));
+        CHECK_OK(tpcomm_destroy(world));
+        CHECK_EQ(sum(group, 1), 2);
+        end(group);
+    }
+}
+
+/* An abort that meets the others in a split is the same for all of them, with its reason. */
+static void aborted_in_a_split(int32_t rank, int32_t size, void *arg) {
+    (void)arg;
+    tpcomm_config_t config = ranks_config();
+    tpcomm_t *world = NULL, *group = NULL;
+    CHECK_OK(tpcomm_init_env(&config, &world));
+    if (rank == size - 1) {
+        usleep(300000);
+        CHECK_OK(tpcomm_abort(world, "enough of this"));
+    }
+    CHECK_STATUS(tpcomm_group_split(world, 0, 0, "never", &group), TPCOMM_ERR_ABORTED);
+    CHECK(strstr(tpcomm_last_error(), "enough of this") != NULL);
+    CHECK_OK(tpcomm_destroy(world));
+}
+
 static void death_breaks_groups(int32_t rank, int32_t size, void *arg) {
     (void)arg, (void)size;
     tpcomm_config_t config = ranks_config();
@@ -369,6 +398,8 @@ int main(void) {
     for (int kind = 0; kind < RANKS_KINDS; kind++)
         for (size_t b = 0; b < sizeof bodies / sizeof *bodies; b++) ranks_run(kind, 4, &config, bodies[b], NULL);
     ranks_fork(3, orphans, NULL);
+    ranks_fork(4, orphans_at_once, NULL);
+    ranks_fork(4, aborted_in_a_split, NULL);
     ranks_fork(3, death_breaks_groups, NULL);
     return 0;
 }

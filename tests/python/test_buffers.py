@@ -28,6 +28,14 @@ def test_numpy(name):
     assert (found.address, found.length, found.itemsize, found.dtype) == (x.ctypes.data, 12, x.itemsize, DTYPES[name])
 
 
+@pytest.mark.parametrize("scalar", [np.float32(3), np.int64(5), np.arange(4.0).sum()])
+@pytest.mark.parametrize("writable", [False, True])
+def test_numpy_scalars(scalar, writable):
+    """Whose interface describes memory that is gone by the time it is used."""
+    with pytest.raises(TypeError, match="thing is a numpy scalar"):
+        buffer_of(scalar, "thing", writable=writable)
+
+
 @pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1,), (5,), (2, 3, 4), (1, 1, 7)])
 def test_numpy_shapes(shape):
     assert taken(np.zeros(shape, np.float32)).length == int(np.prod(shape))
