@@ -140,20 +140,29 @@ static tpcomm_status_t agree_on_group(making_t *making, const tpc_team_t *sorted
     return TPCOMM_OK;
 }
 
-/* Whether the parent is broken by more than a member that has destroyed it: one that has its new group may do so while
- * the others are still on their way to theirs. (One that has none has closed its links, which is seen there.) */
-static bool is_broken(const tpcomm_t *parent) {
-    uint64_t word = atomic_load_explicit(parent->failure.word, memory_order_acquire);
-    if (word == 0) return false;
+/* A wait for the members of a group, or for all of parent. */
+typedef struct {
+    const tpcomm_t *parent;
+    uint64_t left_ns; /* when it was first seen that a member has destroyed parent; 0: not */
+} meeting_t;
+
+#define LEFT_GRACE_NS 2000000000u
+
+/* A member that has what was to be made may destroy the parent while the others are still on their way to theirs. */
+static bool left_early(const tpcomm_t *parent, uint64_t word) {
     uint64_t reporter = (word >> 32) - 1;
-    return reporter >= (uint64_t)parent->size || atomic_load(&parent->failure.slots[reporter].left) != TPC_LEFT_EARLY;
+    return reporter < (uint64_t)parent->size && atomic_load(&parent->failure.slots[reporter].left) == TPC_LEFT_EARLY;
 }
 
 /* Making a group ends with its parent, and when the caller wants it to. */
 static int32_t parent_ended(void *arg) {
-    const tpcomm_t *parent = arg;
-    const tpcomm_config_t *config = &parent->world->settings->config;
-    if (is_broken(parent)) return 1;
+    meeting_t *meeting = arg;
+    const tpcomm_config_t *config = &meeting->parent->world->settings->config;
+    uint64_t word = atomic_load_explicit(meeting->parent->failure.word, memory_order_acquire);
+    if (word != 0) {
+        if (meeting->left_ns == 0) meeting->left_ns = tpc_clock_ns();
+        if (!left_early(meeting->parent, word) || tpc_clock_ns() - meeting->left_ns > LEFT_GRACE_NS) return 1;
+    }
     return config->interrupted != NULL ? config->interrupted(config->interrupted_arg) : 0;
 }
 
@@ -161,14 +170,15 @@ static int32_t parent_ended(void *arg) {
 static tpcomm_status_t parents_reason(tpcomm_t *parent, tpcomm_status_t status) {
     bool by_others = status == TPCOMM_ERR_INTERRUPTED || status == TPCOMM_ERR_PEER_FAILED ||
                      status == TPCOMM_ERR_ABORTED || status == TPCOMM_ERR_PEER_DIED;
-    if (!by_others || !is_broken(parent)) return status;
+    if (!by_others || tpc_failure_status(&parent->failure) == TPCOMM_OK) return status;
     return tpc_comm_failed(parent);
 }
 
 tpcomm_status_t tpc_comm_exchange(tpcomm_t *comm, const char *step, tpcomm_status_t mine_status, const void *mine,
                                   size_t bytes, void *all) {
     tpc_world_t *world = comm->world;
-    tpc_deadline_t deadline = tpc_deadline_in(world->settings->init_timeout_ms, parent_ended, comm);
+    meeting_t meeting = {.parent = comm};
+    tpc_deadline_t deadline = tpc_deadline_in(world->settings->init_timeout_ms, parent_ended, &meeting);
     uint64_t channel = 0, number = 0;
     int32_t sorted[TPCOMM_MAX_RANKS];
     memcpy(sorted, comm->ranks, (size_t)comm->size * sizeof *sorted);
@@ -244,8 +254,9 @@ tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int3
     }
     if (!listed) return named;
     atomic_fetch_add(&parent->making, 1); /* destroy waits for it */
+    meeting_t meeting = {.parent = parent};
     status = create(parent, named, &said,
-                    tpc_deadline_in(parent->world->settings->init_timeout_ms, parent_ended, parent), group);
+                    tpc_deadline_in(parent->world->settings->init_timeout_ms, parent_ended, &meeting), group);
     status = parents_reason(parent, status);
     atomic_fetch_sub(&parent->making, 1);
     return status == TPCOMM_OK ? TPCOMM_OK : tpc_error_prefix(status, "group '%s'", name);
