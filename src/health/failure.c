@@ -41,8 +41,10 @@ static tpcomm_status_t read_word(const tpc_failure_t *failure, uint64_t word, tp
     *place_p = (tpc_failure_place_t){.rank = -1};
     if (text_bytes > 0) text_p[0] = '\0';
     if (word == 0) return TPCOMM_OK;
-    if (reporter >= 0 && reporter < failure->size) {
-        const tpc_failure_slot_t *slot = &failure->slots[reporter];
+    if (reporter < 0 || reporter >= failure->size) return -(tpcomm_status_t)(uint32_t)word;
+    /* A word of another host's can be here before its account is. */
+    const tpc_failure_slot_t *slot = &failure->slots[reporter];
+    if (atomic_load_explicit(&slot->claimed, memory_order_acquire) == 2) {
         *place_p = (tpc_failure_place_t){.rank = slot->rank, .coll = slot->coll, .seq = slot->seq};
         snprintf(text_p, text_bytes, "%.*s", (int)sizeof slot->text - 1, slot->text);
     }

@@ -139,7 +139,8 @@ int main(void) {
     tpcomm_config_t small = config;
     small.workspace_bytes = 65536;
     ranks_set_hooks("set@no_compare:1");
-    for (int kind = 0; kind < RANKS_KINDS; kind++) ranks_run(kind, 2, &small, unequal, NULL);
+    for (int kind = 0; kind < RANKS_KINDS; kind++) /* threads race there by their caller's fault */
+        if (!TEST_TSAN || kind != RANKS_THREADS) ranks_run(kind, 2, &small, unequal, NULL);
     ranks_set_hooks("fail@reduce:1:5");
     ranks_run(RANKS_PROCESSES, 2, &config, fails_inside, NULL);
     ranks_run(RANKS_PROCESSES, 3, &config, fails_inside, NULL);
