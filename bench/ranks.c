@@ -25,6 +25,13 @@ bool bench_is_given(int argc, char **argv, const char *name, char letter) {
     return false;
 }
 
+int bench_rank_failed(const char *command, int32_t rank, tpcomm_t *comm, tpcomm_status_t status) {
+    fprintf(stderr, "tpcomm-bench %s: rank %d: %s: %s\n", command, rank, tpcomm_status_name(status),
+            tpcomm_last_error());
+    tpcomm_abort(comm, tpcomm_last_error());
+    return bench_exit_code(status);
+}
+
 /* ---------------------------------------------------------------- devices */
 
 /** Number `index` of the list "0,1", again from the start past its end. False: it is no such list. */

@@ -40,6 +40,9 @@ tpcomm_status_t bench_ranks_check(const bench_ranks_t *ranks, bool graph);
 /** Run them all; the exit code is rank 0's, or that of the first other that failed. */
 int bench_ranks_run(const bench_ranks_t *ranks);
 
+/** A rank's work has failed: tell on stderr, and break comm for the others. Returns the exit code. */
+int bench_rank_failed(const char *command, int32_t rank, tpcomm_t *comm, tpcomm_status_t status);
+
 /** Whether the option --name stands on the command line. */
 bool bench_is_given(int argc, char **argv, const char *name, char letter);
 

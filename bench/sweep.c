@@ -293,10 +293,7 @@ static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
     if (status == TPCOMM_OK) status = bench_manifest_end(comm, device, &result->manifest);
     if (status == TPCOMM_OK) status = tpcomm_finalize(comm);
     if (status != TPCOMM_OK) {
-        int32_t rank = result ? result->manifest.info.rank : 0;
-        fprintf(stderr, "tpcomm-bench sweep: rank %d: %s: %s\n", rank, tpcomm_status_name(status), tpcomm_last_error());
-        code = bench_exit_code(status);
-        tpcomm_abort(comm, tpcomm_last_error());
+        code = bench_rank_failed("sweep", result ? result->manifest.info.rank : 0, comm, status);
     } else if (result->manifest.info.rank == 0) {
         code = judge(job->sweep, result);
     }

@@ -370,10 +370,7 @@ static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
     if (status == TPCOMM_OK) status = bench_manifest_end(comm, device, &result->manifest);
     if (status == TPCOMM_OK) status = tpcomm_finalize(comm);
     if (status != TPCOMM_OK) {
-        fprintf(stderr, "tpcomm-bench tune: rank %d: %s: %s\n", result ? result->manifest.info.rank : 0,
-                tpcomm_status_name(status), tpcomm_last_error());
-        code = bench_exit_code(status);
-        tpcomm_abort(comm, tpcomm_last_error());
+        code = bench_rank_failed("tune", result ? result->manifest.info.rank : 0, comm, status);
     } else if (result->manifest.info.rank == 0) {
         code = judge(job, result);
     }

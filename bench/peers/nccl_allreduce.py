@@ -37,14 +37,14 @@ class Driver:
     """The few driver functions needed, each checked."""
 
     def __init__(self):
-        self.library = load(["libcuda.so.1"], "CUDA driver")
+        self.functions = load(["libcuda.so.1"], "CUDA driver")
         self("cuInit", 0)
 
     def __call__(self, name, *arguments):
-        code = getattr(self.library, name)(*arguments)
+        code = getattr(self.functions, name)(*arguments)
         if code != 0:
             text = ctypes.c_char_p()
-            self.library.cuGetErrorName(code, ctypes.byref(text))
+            self.functions.cuGetErrorName(code, ctypes.byref(text))
             raise Failed(f"{name}: {(text.value or b'?').decode()}")
 
     def count(self):
@@ -63,16 +63,16 @@ class Nccl:
     def __init__(self, path):
         folders = [p for base in sys.path for p in glob.glob(os.path.join(base, "nvidia/nccl/lib/libnccl.so.2"))]
         named = [p for p in (path, os.environ.get("TPCOMM_NCCL_PATH")) if p]
-        self.library = load(named[:1] or ["libnccl.so.2", *folders], "NCCL")
-        self.library.ncclGetErrorString.restype = ctypes.c_char_p
+        self.functions = load(named[:1] or ["libnccl.so.2", *folders], "NCCL")
+        self.functions.ncclGetErrorString.restype = ctypes.c_char_p
         number = ctypes.c_int()
         self("ncclGetVersion", ctypes.byref(number))
         self.version = f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"
 
     def __call__(self, name, *arguments):
-        code = getattr(self.library, name)(*arguments)
+        code = getattr(self.functions, name)(*arguments)
         if code != 0:
-            raise Failed(f"{name}: {self.library.ncclGetErrorString(code).decode()}")
+            raise Failed(f"{name}: {self.functions.ncclGetErrorString(code).decode()}")
 
 
 def bits(kind, rank):

@@ -5,12 +5,10 @@
  * inside and dp across; a failure, an abort with its reason, a death, a late or different rank is the same on every
  * rank of every host, and in time; nothing is left.
  */
-#include <arpa/inet.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -266,23 +264,7 @@ static void destroyed(rank_t *rank) {
 
 /* ------------------------------------------------------------------ running */
 
-static char root[64];
-
-/* A port of the loopback for rank 0, held by a socket that does not listen, so that nobody else is given it meanwhile.
- */
-static void choose_root(void) {
-    static int holder = -1;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
-    int yes = 1;
-    if (holder >= 0) close(holder);
-    holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(holder >= 0);
-    CHECK_EQ(setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes), 0);
-    CHECK_EQ(bind(holder, (struct sockaddr *)&address, sizeof address), 0);
-    CHECK_EQ(getsockname(holder, (struct sockaddr *)&address, &bytes), 0);
-    snprintf(root, sizeof root, "127.0.0.1:%d", ntohs(address.sin_port));
-}
+static const char *root;
 
 static void join_as(int32_t rank, tpcomm_t **comm_p) {
     char host[16];
@@ -309,7 +291,7 @@ static void process(int32_t rank, int32_t size, void *arg) {
 static void scene(const char *name, rank_fn fn) {
     tpcomm_config_t config = ranks_config();
     uint64_t start = tpc_clock_ns();
-    choose_root();
+    root = ranks_hold_root();
     memset(board, 0, sizeof *board);
     ranks_fork(SIZE, process, &fn);
     memset(board, 0, sizeof *board);
@@ -367,7 +349,7 @@ static void death(void) {
     char job[64];
     pid_t pids[SIZE];
     snprintf(job, sizeof job, "hosts-death-%d", getpid());
-    choose_root();
+    root = ranks_hold_root();
     fflush(NULL);
     for (int32_t r = 0; r < SIZE; r++) {
         pids[r] = fork();

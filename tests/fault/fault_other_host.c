@@ -4,30 +4,12 @@
  * of their own, and the cpu device, which has no other way to carry data, says NO_TRANSPORT with who is where, at once,
  * on every rank alike; and that the same ranks on one host work.
  */
-#include <arpa/inet.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "multirank/ranks.h"
 
-static char root[64];
-
-/* A port of the loopback for rank 0, held by a socket that does not listen, so that nobody else is given it meanwhile.
- */
-static void choose_root(void) {
-    static int holder = -1;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
-    int yes = 1;
-    if (holder >= 0) close(holder);
-    holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(holder >= 0);
-    CHECK_EQ(setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes), 0);
-    CHECK_EQ(bind(holder, (struct sockaddr *)&address, sizeof address), 0);
-    CHECK_EQ(getsockname(holder, (struct sockaddr *)&address, &bytes), 0);
-    snprintf(root, sizeof root, "127.0.0.1:%d", ntohs(address.sin_port));
-}
+static const char *root;
 
 /* Inode of the one memory file of ours that this process maps. */
 static uint64_t memory_inode(void) {
@@ -84,11 +66,11 @@ static void join(int32_t rank, int32_t size, void *arg) {
 
 int main(void) {
     const char *const two[] = {"A", "B"}, *const last[] = {"A", "A", "B"}, *const one[] = {"A", "A", "A"};
-    choose_root();
+    root = ranks_hold_root();
     ranks_fork(2, join, (void *)two);
-    choose_root();
+    root = ranks_hold_root();
     ranks_fork(3, join, (void *)last);
-    choose_root();
+    root = ranks_hold_root();
     ranks_fork(3, join, (void *)one);
     return 0;
 }

@@ -1,12 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "multirank/ranks.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/hook.h"
+
+const char *ranks_hold_root(void) {
+    static char root[64];
+    static int holder = -1;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    int yes = 1;
+    if (holder >= 0) close(holder);
+    holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(holder >= 0);
+    CHECK_EQ(setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes), 0);
+    CHECK_EQ(bind(holder, (struct sockaddr *)&address, sizeof address), 0);
+    CHECK_EQ(getsockname(holder, (struct sockaddr *)&address, &bytes), 0);
+    snprintf(root, sizeof root, "127.0.0.1:%d", ntohs(address.sin_port));
+    return root;
+}
 
 const char *ranks_kind_name(int kind) {
     return kind == RANKS_THREADS ? "threads" : "processes";

@@ -38,6 +38,12 @@ void ranks_fork(int32_t size, void (*fn)(int32_t rank, int32_t size, void *arg),
 /** Set the launcher variables of one rank of a job here. */
 void ranks_set_env(int32_t rank, int32_t size, const char *job);
 
+/**
+ * A new TPCOMM_ROOT for ranks that say they are on several hosts: a port of the loopback, held by a socket that does
+ * not listen, so that nobody else is given it, until the next is asked for. Static.
+ */
+const char *ranks_hold_root(void);
+
 /** Set TPCOMM_TEST_HOOKS (base/hook.h) for this process and the ones it will fork; "": none. */
 void ranks_set_hooks(const char *hooks);
 
