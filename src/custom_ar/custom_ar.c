@@ -374,8 +374,10 @@ static void poll(void *opaque) {
                      "graphs must put the calls of one group in an order (docs/graphs.md)",
                      report->epoch, r);
         } else {
-            snprintf(text, sizeof text, "a kernel of rank %d (call %u) waited %u ms for rank %d", r, report->epoch,
-                     atomic_load(state->group.wait->timeout_ms), report->peer);
+            snprintf(text, sizeof text, "a kernel of rank %d (call %u) waited %u ms for rank %d%s", r, report->epoch,
+                     atomic_load(state->group.wait->timeout_ms), report->peer,
+                     state->group.agreed.shares_device ? " (ranks share a GPU: docs/gpu.md says what can keep one out)"
+                                                       : "");
         }
         tpc_failure_raise(state->group.failure, status, place, text);
         return;

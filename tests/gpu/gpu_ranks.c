@@ -48,10 +48,16 @@ tpcomm_config_t gpu_config(void) {
                              .share_device = TPCOMM_ON};
 }
 
+void gpu_stream_new(cudaStream_t *stream_p) {
+    CUDA_OK(cudaStreamCreateWithFlags(stream_p, cudaStreamNonBlocking));
+    CUDA_OK((cudaError_t)gpu_kernel_delay(0, *stream_p));
+    CUDA_OK(cudaStreamSynchronize(*stream_p));
+}
+
 static void set_up(gpu_rank_t *rank, int device) {
     CUDA_OK(cudaSetDevice(device));
     CUDA_OK((cudaError_t)gpu_kernels_load());
-    CUDA_OK(cudaStreamCreateWithFlags(&rank->stream, cudaStreamNonBlocking));
+    gpu_stream_new(&rank->stream);
     CUDA_OK(cudaMalloc((void **)&rank->in, rank->room + 256));
     CUDA_OK(cudaMalloc((void **)&rank->out, rank->room + 256));
 }

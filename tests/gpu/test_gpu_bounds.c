@@ -33,7 +33,7 @@ static void peer_never_comes(gpu_rank_t *rank) {
 static void no_room(gpu_rank_t *rank) {
     const size_t count = 1500000; /* several MiB, in the largest blocks there are */
     cudaStream_t side;
-    CUDA_OK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    gpu_stream_new(&side);
     gpu_pattern_in(rank, rank->in, TPCOMM_F32, 5, count);
     gpu_together(rank);
     for (int coll = 0; coll < 3; coll++) {

@@ -113,7 +113,7 @@ static void two_streams(gpu_rank_t *rank) {
     cudaStream_t side;
     cudaEvent_t forked, joined;
     plan_make(&plan, rank, 12, false);
-    CUDA_OK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    gpu_stream_new(&side);
     CUDA_OK(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming));
     CUDA_OK(cudaEventCreateWithFlags(&joined, cudaEventDisableTiming));
     gpu_together(rank);
@@ -243,7 +243,7 @@ static void overlap(gpu_rank_t *rank, bool graph_beside) {
     cudaStream_t side;
     CUDA_OK(cudaMemsetAsync(rank->in, 0, 8192, rank->stream));
     CUDA_OK(cudaStreamSynchronize(rank->stream));
-    CUDA_OK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    gpu_stream_new(&side);
     CUDA_OK(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal));
     CHECK_OK(tpcomm_all_reduce(rank->comm, rank->in, rank->out, 4096, TPCOMM_BF16, TPCOMM_SUM, rank->stream));
     CUDA_OK(cudaStreamEndCapture(rank->stream, &graph));

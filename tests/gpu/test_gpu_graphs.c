@@ -111,7 +111,8 @@ static void in_turn(gpu_rank_t *rank) {
     static const size_t counts[2][2] = {{5000, 300}, {77, 20000}};
     captured_t captured[2];
     cudaStream_t other;
-    CUDA_OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    gpu_stream_new(&other);
+    gpu_together(rank);
     gpu_all_reduce(rank, rank->in, rank->out, TPCOMM_F32, 1, 999, "eager before");
     for (int g = 0; g < 2; g++) {
         lay_out(rank, &captured[g], 2, counts[g]);

@@ -26,7 +26,7 @@ static void make(gpu_rank_t *rank) {
     tpcomm_config_t config = gpu_config();
     config.device = 1;
     CUDA_OK((cudaError_t)gpu_kernels_load());
-    CUDA_OK(cudaStreamCreateWithFlags(&rank->stream, cudaStreamNonBlocking));
+    gpu_stream_new(&rank->stream);
     CUDA_OK(cudaMalloc((void **)&rank->in, 1 << 20));
     CUDA_OK(cudaMalloc((void **)&rank->out, 1 << 20));
     CHECK_OK(tpcomm_init_env(&config, &rank->comm));

@@ -121,7 +121,7 @@ static void *one_of_three(void *arg) {
     tpcomm_config_t config = gpu_config();
     config.device = 1;
     CUDA_OK(cudaSetDevice(0));
-    CUDA_OK(cudaStreamCreateWithFlags(&rank->stream, cudaStreamNonBlocking));
+    gpu_stream_new(&rank->stream);
     CUDA_OK(cudaMalloc((void **)&rank->in, ROOM));
     CUDA_OK(cudaMalloc((void **)&rank->out, ROOM));
     while (atomic_load(&meeting->ready) == 0) usleep(1000);
@@ -263,7 +263,7 @@ static void go_in_any_order(int32_t r, int32_t size, void *arg) {
     (void)arg;
     config.device = 1;
     gpu_rank_t rank = {.rank = r, .size = size, .room = ROOM};
-    CUDA_OK(cudaStreamCreateWithFlags(&rank.stream, cudaStreamNonBlocking));
+    gpu_stream_new(&rank.stream);
     CUDA_OK(cudaMalloc((void **)&rank.in, ROOM));
     CUDA_OK(cudaMalloc((void **)&rank.out, ROOM));
     CHECK_OK(tpcomm_init_env(&config, &rank.comm));

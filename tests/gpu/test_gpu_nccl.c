@@ -196,7 +196,7 @@ static void check_power(gpu_rank_t *rank, const char *what) {
 
 static void mixed(gpu_rank_t *rank) {
     cudaStream_t other;
-    CUDA_OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    gpu_stream_new(&other);
     CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
     for (int streams = 1; streams <= 2; streams++) {
         ones(rank);

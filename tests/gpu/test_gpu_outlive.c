@@ -98,7 +98,7 @@ typedef struct {
 
 static void set_up(device_t *device) {
     CUDA_OK(cudaSetDevice(0));
-    CUDA_OK(cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking));
+    gpu_stream_new(&device->stream);
     CUDA_OK(cudaMalloc((void **)&device->data, 1 << 20));
 }
 

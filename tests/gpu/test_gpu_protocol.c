@@ -71,7 +71,7 @@ static void net_open(net_t *net, int32_t size, uint32_t epoch, uint32_t timeout_
         CUDA_OK(cudaMalloc((void **)&net->workspace[r], bytes));
         CUDA_OK(cudaMemset(net->workspace[r], 0xFF, bytes));
         CUDA_OK(cudaMemcpy(net->workspace[r], first, TPC_AR_CALL_OFFSET, cudaMemcpyHostToDevice));
-        CUDA_OK(cudaStreamCreateWithFlags(&net->stream[r], cudaStreamNonBlocking));
+        gpu_stream_new(&net->stream[r]);
         CUDA_OK(cudaMalloc((void **)&net->in[r], ROOM));
         CUDA_OK(cudaMalloc((void **)&net->out[r], ROOM));
         CUDA_OK(cudaMalloc((void **)&net->late[r], ROOM));
