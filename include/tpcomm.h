@@ -152,6 +152,18 @@ enum {
 typedef int32_t tpcomm_device_kind_t;
 enum { TPCOMM_DEVICE_AUTO = 0, TPCOMM_DEVICE_CUDA = 1, TPCOMM_DEVICE_CPU = 2 };
 
+/**
+ * How the calls of a group's ranks are compared on the host (docs/health.md). The cpu device and this library's kernels
+ * find a differing call by themselves, in every mode.
+ */
+typedef int32_t tpcomm_check_t;
+enum {
+    TPCOMM_CHECK_DEFAULT = 0,
+    TPCOMM_CHECK_OFF = 1,   /**< not at all */
+    TPCOMM_CHECK_ASYNC = 2, /**< what nothing else compares (NCCL's calls), beside them; the default */
+    TPCOMM_CHECK_SYNC = 3 /**< each call before it begins, and its buffers and stream in depth: to look for mistakes */
+};
+
 /** A switch in a struct: 0 is the default. */
 enum { TPCOMM_DEFAULT = 0, TPCOMM_ON = 1, TPCOMM_OFF = 2 };
 
@@ -187,6 +199,8 @@ typedef struct {
     void *interrupted_arg; /**< handed to interrupted */
     int32_t device;        /**< cuda: ordinal + 1 of this rank's device; 0: the calling thread's current one */
     int32_t share_device; /**< switch; on: several ranks may use one device. Their kernels then run beside each other */
+    tpcomm_check_t check; /**< how the ranks' calls are compared; 0: TPCOMM_CHECK_ASYNC */
+    int32_t reserved;     /**< must be 0 */
 } tpcomm_config_t;
 
 /**
@@ -688,14 +702,14 @@ typedef struct {
     uint32_t op_timeout_ms;   /**< in force now */
     uint32_t init_us;         /**< how long init took */
     int32_t deterministic;    /**< TPCOMM_ON or TPCOMM_OFF */
-    int32_t reserved;
-    char topology[32];    /**< cpu; same_gpu, nvlink, pcie_p2p, mixed (docs/gpu.md) */
-    char name[64];        /**< of the group: "world" */
-    char launcher[192];   /**< how the ranks met, with the variables used */
-    char paths[256];      /**< paths that can be taken, then those that cannot, each with its reason */
-    char tuning[256];     /**< where the tuning table comes from */
-    char cpu_kernels[64]; /**< instruction set of the reduction kernels */
-    char nccl[256];       /**< NCCL in use: its version and file; or why it is not used; "" on the cpu device */
+    tpcomm_check_t check;     /**< TPCOMM_CHECK_OFF, ASYNC or SYNC */
+    char topology[32];        /**< cpu; same_gpu, nvlink, pcie_p2p, mixed (docs/gpu.md) */
+    char name[64];            /**< of the group: "world" */
+    char launcher[192];       /**< how the ranks met, with the variables used */
+    char paths[256];          /**< paths that can be taken, then those that cannot, each with its reason */
+    char tuning[256];         /**< where the tuning table comes from */
+    char cpu_kernels[64];     /**< instruction set of the reduction kernels */
+    char nccl[256];           /**< NCCL in use: its version and file; or why it is not used; "" on the cpu device */
 } tpcomm_info_t;
 
 /** Describe the communicator. @param info out. Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG, VERSION.

@@ -86,6 +86,11 @@ QUANT_NONE = 0
 QUANT_F8_TENSOR = 1
 QUANT_F8_TOKEN = 2
 
+CHECK_DEFAULT = 0
+CHECK_OFF = 1
+CHECK_ASYNC = 2
+CHECK_SYNC = 3
+
 DEFAULT = 0
 ON = 1
 OFF = 2
@@ -106,6 +111,7 @@ op_t = c_int32
 coll_t = c_int32
 path_t = c_int32
 device_kind_t = c_int32
+check_t = c_int32
 quant_t = c_int32
 comm_p = c_void_p  # tpcomm_t *
 mesh_p = c_void_p  # tpcomm_mesh_t *
@@ -132,6 +138,8 @@ class config_t(Structure):
         ("interrupted_arg", c_void_p),
         ("device", c_int32),
         ("share_device", c_int32),
+        ("check", check_t),
+        ("reserved", c_int32),
     ]
 
 
@@ -233,7 +241,7 @@ class info_t(Structure):
         ("op_timeout_ms", c_uint32),
         ("init_us", c_uint32),
         ("deterministic", c_int32),
-        ("reserved", c_int32),
+        ("check", check_t),
         ("topology", c_char * 32),
         ("name", c_char * 64),
         ("launcher", c_char * 192),

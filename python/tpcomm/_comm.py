@@ -353,7 +353,7 @@ class Comm:
         return Info(made.rank, made.size, name_of(_values.DEVICES, made.device_kind), made.workspace_bytes, made.op_timeout_ms,
                     made.init_us, made.deterministic == _abi.ON, *(py_text(getattr(made, name)) for name in
                                                                   ("topology", "name", "launcher", "paths", "tuning", "cpu_kernels",
-                                                                   "nccl")))
+                                                                   "nccl")), name_of(_values.CHECKS, made.check))
 
     def rank_info(self, rank: int) -> RankInfo:
         """Facts about one rank of the group."""

@@ -23,6 +23,7 @@ class Info:
     tuning: str  #: where the tuning table comes from
     cpu_kernels: str  #: instruction set of the reduction kernels
     nccl: str  #: NCCL in use, version and file; or why it is not used; "" on the cpu device
+    check: str = ""  #: how ranks' calls are compared on the host: "off", "async", "sync"
 
 
 @dataclass(frozen=True)

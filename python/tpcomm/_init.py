@@ -33,6 +33,7 @@ class Settings(TypedDict, total=False):
     op_timeout_ms: int  #: limit of each wait in a collective; 0: 300000
     workspace_bytes: int  #: limit of memory that peers write; 0: 32 MiB
     tuning_file: Union[str, "os.PathLike[str]", None]  #: tuning JSON, read by rank 0 alone
+    check: Optional[str]  #: how ranks' calls are compared on the host: "off", "async" (the default), "sync"
 
 
 def _config(settings: Settings) -> _abi.config_t:
@@ -48,7 +49,7 @@ def _config(settings: Settings) -> _abi.config_t:
         uint32("init_timeout_ms", settings.get("init_timeout_ms", 0)), uint32("op_timeout_ms", settings.get("op_timeout_ms", 0)),
         uint64("workspace_bytes", settings.get("workspace_bytes", 0)),
         _values.c_text("tuning_file", None if tuning is None else os.fsencode(tuning)), _interrupt.function, _interrupt.argument, device,
-        switch("share_device", settings.get("share_device")))
+        switch("share_device", settings.get("share_device")), one_of(_values.CHECKS, "check", settings.get("check")))
 
 
 def _world(handle: Optional[Handle]) -> Comm:

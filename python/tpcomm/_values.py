@@ -18,6 +18,7 @@ PATHS: Dict[str, int] = {"auto": _abi.PATH_AUTO, "oneshot": _abi.PATH_ONESHOT, "
                          "fused_oneshot": _abi.PATH_FUSED_ONESHOT, "fused_twoshot": _abi.PATH_FUSED_TWOSHOT, "unfused": _abi.PATH_UNFUSED,
                          "cpu_oneshot": _abi.PATH_CPU_ONESHOT, "cpu_twoshot": _abi.PATH_CPU_TWOSHOT, "local": _abi.PATH_LOCAL}
 DEVICES: Dict[str, int] = {"auto": _abi.DEVICE_AUTO, "cuda": _abi.DEVICE_CUDA, "cpu": _abi.DEVICE_CPU}
+CHECKS: Dict[str, int] = {"off": _abi.CHECK_OFF, "async": _abi.CHECK_ASYNC, "sync": _abi.CHECK_SYNC}
 LEVELS: Dict[str, int] = {"none": _abi.LOG_NONE, "error": _abi.LOG_ERROR, "warn": _abi.LOG_WARN, "info": _abi.LOG_INFO,
                           "debug": _abi.LOG_DEBUG}
 SOURCES: Dict[int, str] = {_abi.SOURCE_NONE: "none", _abi.SOURCE_MEASURED: "measured", _abi.SOURCE_ESTIMATED: "estimated"}

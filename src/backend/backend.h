@@ -11,7 +11,7 @@
 #include "base/rows.h"
 #include "base/status.h"
 #include "device/cuda_order.h"
-#include "health/flight.h"
+#include "health/calls.h"
 #include "health/signal.h"
 #include "peer_mem/workspace.h"
 #include "topology/topology.h"
@@ -58,6 +58,7 @@ typedef struct {
     tpc_cuda_order_t *order;         /**< of the group's calls over streams; NULL on the cpu device */
     const tpc_wait_t *wait;
     tpc_failure_t *failure;
+    tpc_calls_t *calls; /**< what the ranks have called; noted where a backend asks for it */
     /** State of a backend that was made before, for this group; NULL: it is not there. Only while create runs. */
     void *(*state_of)(const void *made, const tpc_backend_t *backend);
     const void *made;
@@ -89,6 +90,7 @@ struct tpc_backend {
     const char *name;
     tpcomm_device_kind_t device_kind;
     const tpcomm_path_t *paths; /**< those it has, 0 at the end */
+    bool notes_calls; /**< its device compares no calls: the host notes those of groups that have it (health/calls.h) */
     /** What it works with in this group, for tpcomm_comm_info: "avx512", or a library with version and path. */
     const char *(*describe)(const void *state);
     /** NULL where the path can carry such calls in such a group, else why not (static text). Pure. */

@@ -39,6 +39,7 @@
     X(PATH,            "PATH",            WORD, SHARED, "auto",   0, 0,           "",      "auto|oneshot|twoshot|nccl|fused_oneshot|fused_twoshot|unfused|cpu_oneshot|cpu_twoshot|local", "forced path of all_reduce; a fused or unfused one, of all_reduce_rms_norm") \
     X(DETERMINISTIC,   "DETERMINISTIC",   BOOL, SHARED, "0",      0, 1,           "",      "", "only paths of the one numerical result")                      \
     X(NCCL,            "NCCL",            BOOL, SHARED, "1",      0, 1,           "",      "", "use NCCL where it is found")                                  \
+    X(CHECK,           "CHECK",           WORD, SHARED, "async",  0, 0,           "",      "off|async|sync", "how ranks' calls are compared on the host (docs/health.md)")    \
     X(TUNING_FILE,     "TUNING_FILE",     TEXT, SHARED, "",       0, 0,           "",      "", "tuning JSON, read by rank 0 alone")                           \
     X(INIT_TIMEOUT_MS, "INIT_TIMEOUT_MS", U64,  SHARED, "120000", 1, 86400000,    "ms",    "", "limit of init")                                               \
     X(OP_TIMEOUT_MS,   "OP_TIMEOUT_MS",   U64,  SHARED, "300000", 1, 86400000,    "ms",    "", "limit of each wait in a collective")                          \

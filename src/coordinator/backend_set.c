@@ -149,6 +149,12 @@ const char *tpc_backend_set_describe(const tpc_backend_set_t *set, int32_t index
     return set->state[index] != NULL ? set->list[index]->describe(set->state[index]) : set->why_not[index];
 }
 
+bool tpc_backend_set_notes(const tpc_backend_set_t *set) {
+    for (int32_t i = 0; i < set->count; i++)
+        if (set->list[i]->notes_calls && set->why_not[i] == NULL) return true;
+    return false;
+}
+
 uint64_t tpc_backend_set_made(const tpc_backend_set_t *set) {
     uint64_t made = 0;
     for (int32_t i = 0; i < set->count; i++)

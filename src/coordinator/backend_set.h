@@ -42,6 +42,9 @@ void tpc_backend_set_destroy(tpc_backend_set_t *set);
 /** Which were made, a bit each; equal on all ranks. */
 uint64_t tpc_backend_set_made(const tpc_backend_set_t *set);
 
+/** Whether calls are noted (health/calls.h) in a group with those that are made or may be. */
+bool tpc_backend_set_notes(const tpc_backend_set_t *set);
+
 /** What one of them works with, or why it was not made; "" where there is none. */
 const char *tpc_backend_set_describe(const tpc_backend_set_t *set, int32_t index);
 

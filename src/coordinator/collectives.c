@@ -172,6 +172,9 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
                              .stream = where->stream,
                              .capturing = where->capturing,
                              .ordinal = ordinal};
+    /* What kernels capture they compare themselves, by the call's place in its graph. */
+    if (comm->calls.ranks != NULL && (!where->capturing || (choice.backend != NULL && choice.backend->notes_calls)))
+        tpc_calls_note(&comm->calls, record);
     if (pretended)
         status = TPCOMM_OK;
     else if (norm != NULL && (choice.path == TPCOMM_PATH_UNFUSED || choice.path == TPCOMM_PATH_LOCAL))

@@ -192,15 +192,22 @@ static tpc_agreed_t host_plane_facts(const tpc_agreed_t *agreed) {
                           .workspace_bytes = HOST_PLANE_BYTES};
 }
 
-/* The workspace's data: failure slots, then the backends' parts, then the host plane's; each begins on a page. */
+/* The workspace's data: failure slots, the relay's board, noted calls; then the backends' parts, then the host plane's;
+ * each of these begins on a page. */
+static size_t calls_offset(const tpcomm_t *comm) {
+    size_t bytes = (size_t)comm->size * sizeof(tpc_failure_slot_t);
+    return tpc_comm_spans(comm) ? bytes + sizeof(tpc_relay_board_t) : bytes;
+}
+
 static size_t slots_bytes(const tpcomm_t *comm) {
-    size_t header = sizeof(tpc_workspace_header_t), end = header + (size_t)comm->size * sizeof(tpc_failure_slot_t);
-    if (tpc_comm_spans(comm)) end += sizeof(tpc_relay_board_t);
+    size_t header = sizeof(tpc_workspace_header_t), end = header + calls_offset(comm);
+    if (comm->notes_calls) end += (size_t)comm->size * sizeof(tpc_rank_calls_t);
     return (end + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES - header;
 }
 
 static tpcomm_status_t plan_workspace(tpcomm_t *comm, size_t *device_bytes_p, size_t *host_bytes_p) {
     tpc_agreed_t facts = host_plane_facts(&comm->agreed);
+    comm->notes_calls = tpc_backend_set_notes(&comm->backends);
     tpcomm_status_t status = tpc_backend_set_plan(&comm->backends, &comm->agreed, device_bytes_p);
     if (status != TPCOMM_OK || tpc_comm_spans(comm)) return status; /* host messages between hosts go over the links */
     return tpc_host_backend->workspace_bytes(&facts, host_bytes_p);
@@ -263,7 +270,13 @@ static void set_up_health(tpcomm_t *comm) {
                                     .size = comm->size,
                                     .wake = wake_all,
                                     .wake_arg = comm};
+    comm->calls = (tpc_calls_t){.ranks = comm->notes_calls ? (void *)(comm->workspace.data + calls_offset(comm)) : NULL,
+                                .failure = &comm->failure,
+                                .rank = comm->rank,
+                                .size = comm->size,
+                                .compares = settings->check != TPCOMM_CHECK_OFF};
     if (tpc_comm_spans(comm)) {
+        comm->relay.calls = &comm->calls;
         comm->relay.bootstrap = comm->world->bootstrap;
         comm->relay.failure = &comm->failure;
         comm->relay.board = (void *)(comm->failure.slots + comm->size);
@@ -300,8 +313,10 @@ static tpcomm_status_t make_planes(tpcomm_t *comm, const tpc_team_t *team, size_
                                  .workspace = &area,
                                  .order = comm->order,
                                  .wait = &comm->device.wait,
-                                 .failure = &comm->failure};
+                                 .failure = &comm->failure,
+                                 .calls = &comm->calls};
     status = tpc_backend_set_make(&comm->backends, &group, comm->name);
+    if (!tpc_backend_set_notes(&comm->backends)) comm->calls.ranks = NULL; /* who wanted them was left out */
     if (status != TPCOMM_OK || tpc_comm_spans(comm)) return status;
     group.agreed = host_plane_facts(&comm->agreed);
     group.plane = "host ";

@@ -46,6 +46,8 @@ struct tpcomm {
     tpc_relay_t relay; /**< hosts 1: all members are here */
     tpc_workspace_t workspace;
     tpc_failure_t failure;
+    tpc_calls_t calls;                          /**< of the device's plane */
+    bool notes_calls;                           /**< the workspace has room for them */
     tpc_cuda_facts_t devices[TPCOMM_MAX_RANKS]; /**< of each member; zero on the cpu device */
     tpc_pair_t pairs[TPCOMM_MAX_RANKS];         /**< this rank's GPU with each member's; likewise */
     tpc_plane_t device, host;

@@ -24,6 +24,7 @@ enum {
     ITEM_PATH,
     ITEM_DETERMINISTIC,
     ITEM_NCCL,
+    ITEM_CHECK,
     ITEM_TUNING_FILE,
     ITEM_INIT_TIMEOUT_MS,
     ITEM_OP_TIMEOUT_MS,
@@ -43,6 +44,7 @@ static const struct {
     [ITEM_PATH] = {"TPCOMM_PATH (config.path)", TPC_ENV_PATH},
     [ITEM_DETERMINISTIC] = {"TPCOMM_DETERMINISTIC (config.deterministic)", TPC_ENV_DETERMINISTIC},
     [ITEM_NCCL] = {"TPCOMM_NCCL", TPC_ENV_NCCL},
+    [ITEM_CHECK] = {"TPCOMM_CHECK (config.check)", TPC_ENV_CHECK},
     [ITEM_TUNING_FILE] = {"TPCOMM_TUNING_FILE (config.tuning_file)", TPC_ENV_TUNING_FILE},
     [ITEM_INIT_TIMEOUT_MS] = {"TPCOMM_INIT_TIMEOUT_MS (config.init_timeout_ms)", TPC_ENV_INIT_TIMEOUT_MS},
     [ITEM_OP_TIMEOUT_MS] = {"TPCOMM_OP_TIMEOUT_MS (config.op_timeout_ms)", TPC_ENV_OP_TIMEOUT_MS},
@@ -60,6 +62,7 @@ static tpcomm_status_t switch_text(const char *field, int32_t value, char *text,
 /* A config field as the text that its variable would have; "" where the field is the default. Fails: INVALID_ARG. */
 static tpcomm_status_t config_text(const tpcomm_config_t *config, int item, char *text, size_t bytes) {
     static const char *const device_names[] = {"", "cuda", "cpu"};
+    static const char *const check_names[] = {"", "off", "async", "sync"};
     text[0] = '\0';
     switch (item) {
     case ITEM_DEVICE:
@@ -72,6 +75,15 @@ static tpcomm_status_t config_text(const tpcomm_config_t *config, int item, char
         return switch_text("deterministic", config->deterministic, text, bytes);
     case ITEM_SHARE_DEVICE:
         return switch_text("share_device", config->share_device, text, bytes);
+    case ITEM_CHECK:
+        if (config->check < 0 || config->check > TPCOMM_CHECK_SYNC)
+            return tpc_error(TPCOMM_ERR_INVALID_ARG,
+                             "config.check is %d; allowed are 0 (default), 1 (off), 2 (async), 3 (sync)",
+                             config->check);
+        if (config->reserved != 0)
+            return tpc_error(TPCOMM_ERR_INVALID_ARG, "config.reserved is %d; it must be 0", config->reserved);
+        snprintf(text, bytes, "%s", check_names[config->check]);
+        break;
     case ITEM_PATH:
         if (config->path == TPCOMM_PATH_AUTO) break;
         if (tpcomm_path_name(config->path)[0] == '?')
@@ -154,6 +166,7 @@ static void take_items(tpc_settings_t *settings, const tpc_agree_item_t *items) 
     settings->share_device = value[ITEM_SHARE_DEVICE].u64 != 0;
     snprintf(settings->peer_mem, sizeof settings->peer_mem, "%.15s", value[ITEM_PEER_MEM].text);
     settings->nccl = value[ITEM_NCCL].u64 != 0;
+    settings->check = TPCOMM_CHECK_OFF + (tpcomm_check_t)value[ITEM_CHECK].u64; /* off, async, sync */
     settings->deterministic = value[ITEM_DETERMINISTIC].u64 != 0;
     if (!tpc_path_parse(items[ITEM_PATH].value, &settings->forced_path)) settings->forced_path = TPCOMM_PATH_AUTO;
     settings->init_timeout_ms = (uint32_t)value[ITEM_INIT_TIMEOUT_MS].u64;

@@ -15,6 +15,7 @@ typedef struct {
     tpcomm_device_kind_t device_kind;
     bool deterministic, share_device, nccl;
     tpcomm_path_t forced_path;
+    tpcomm_check_t check;
     char peer_mem[16];
     uint32_t init_timeout_ms, op_timeout_ms;
     uint64_t workspace_bytes;

@@ -49,9 +49,60 @@ void tpc_relay_tell(tpc_relay_t *relay) {
 void tpc_relay_left(tpc_relay_t *relay) {
     tpc_relay_note_t note;
     memset(&note, 0, sizeof note);
-    note.left = 1;
+    note.kind = TPC_RELAY_LEFT;
     send(relay, &note);
 }
+
+/* ------------------------------------------------------------------ calls */
+
+#define CALLS_A_NOTE (sizeof((tpc_relay_note_t *)0)->text / sizeof(tpc_call_note_t))
+#define CALLS_A_TIME 64u /* of each look: what is left out, the hash in the next one covers */
+
+/* To the first member of each other host, whose process keeps them where its host's ranks see them. */
+static void send_calls(tpc_relay_t *relay, const tpc_relay_note_t *note) {
+    bool done[TPCOMM_MAX_RANKS] = {false};
+    for (int32_t i = 0; i < relay->size; i++) {
+        int32_t host = relay->host[i];
+        if (host == relay->here || done[host]) continue;
+        done[host] = true;
+        tpc_bootstrap_note(relay->bootstrap, relay->ranks[i], relay->channel, note, sizeof *note);
+    }
+}
+
+void tpc_relay_calls(tpc_relay_t *relay) {
+    tpc_calls_t *calls = relay->calls;
+    if (calls == NULL || calls->ranks == NULL || !calls->compares) return;
+    uint64_t last = tpc_calls_last(calls, calls->rank), number = calls->told + 1;
+    if (last > CALLS_A_TIME && number <= last - CALLS_A_TIME) number = last - CALLS_A_TIME + 1;
+    while (number <= last) {
+        tpc_relay_note_t note;
+        memset(&note, 0, sizeof note);
+        note.kind = TPC_RELAY_CALLS;
+        note.seq = number;
+        while (number <= last && (size_t)note.status < CALLS_A_NOTE) {
+            tpc_call_note_t call;
+            if (!tpc_calls_read(calls, calls->rank, number, &call)) break; /* overwritten meanwhile */
+            memcpy(note.text + (size_t)note.status * sizeof call, &call, sizeof call);
+            note.status++;
+            number++;
+        }
+        if (note.status == 0)
+            number++;
+        else
+            send_calls(relay, &note);
+    }
+    calls->told = last;
+}
+
+static void hear_calls(tpc_relay_t *relay, int32_t from, const tpc_relay_note_t *note) {
+    for (int32_t i = 0; i < note->status && (size_t)i < CALLS_A_NOTE; i++) {
+        tpc_call_note_t call;
+        memcpy(&call, note->text + (size_t)i * sizeof call, sizeof call);
+        if (relay->calls != NULL && call.number == note->seq + (uint64_t)i) tpc_calls_keep(relay->calls, from, &call);
+    }
+}
+
+/* ------------------------------------------------------------------ hearing */
 
 /* An account of another host's rank, which the processes of this host may all have been told. */
 static void keep_account(tpc_failure_slot_t *slot, const tpc_relay_note_t *note) {
@@ -73,8 +124,12 @@ void tpc_relay_hear(tpc_relay_t *relay, int32_t world_rank, const tpc_relay_note
     int32_t from = 0;
     while (from < relay->size && relay->ranks[from] != world_rank) from++;
     if (from == relay->size || relay->host[from] == relay->here) return;
-    if (note->left != 0) {
+    if (note->kind == TPC_RELAY_LEFT) {
         atomic_store(&relay->failure->slots[from].left, 1);
+        return;
+    }
+    if (note->kind == TPC_RELAY_CALLS) {
+        hear_calls(relay, from, note);
         return;
     }
     if (note->status >= 0 || note->reporter < 0 || note->reporter >= relay->size || note->rank >= relay->size) return;

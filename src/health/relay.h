@@ -12,6 +12,7 @@
 #define TPC_HEALTH_RELAY_H
 
 #include "bootstrap/bootstrap.h"
+#include "health/calls.h"
 #include "health/failure.h"
 
 /** In the memory that the members on one host share, zero at first. */
@@ -20,16 +21,23 @@ typedef struct {
     _Atomic uint64_t said[TPCOMM_MAX_RANKS]; /**< by host: its word; 0: not heard yet */
 } tpc_relay_board_t;
 
+/** What a note is about. */
+enum {
+    TPC_RELAY_FAILED = 0,
+    TPC_RELAY_LEFT = 1, /**< the sender has finalized; the rest is empty */
+    TPC_RELAY_CALLS = 2 /**< what the sender has called: as many as status says, the first one's number is seq */
+};
+
 /** What one process tells a member on another host, on the group's channel. */
 typedef struct {
-    int32_t left;     /**< 1: the sender has finalized; the rest is empty */
+    int32_t kind;
     int32_t status;   /**< of its host's word */
     int32_t reporter; /**< whose account it is */
     int32_t rank;     /**< at fault */
     int32_t coll;
     int32_t reserved;
     uint64_t seq;
-    char text[488];
+    char text[488]; /**< its account; of TPC_RELAY_CALLS the calls, as they are noted */
 } tpc_relay_note_t;
 
 typedef struct tpc_relay {
@@ -42,12 +50,15 @@ typedef struct tpc_relay {
     int32_t size, hosts, here;
     uint32_t fork_generation; /**< of the process that made it: no other one may tell or decide anything */
     _Atomic int32_t told;     /**< this process has told */
+    tpc_calls_t *calls;       /**< of the group: those of ranks on other hosts are noted here when they are heard of */
 } tpc_relay_t;
 
 /** Tell the members elsewhere of the word of this host, if there is one. Any thread; does not wait. */
 void tpc_relay_tell(tpc_relay_t *relay);
 /** Tell them that this rank has finalized: its end is no failure any more. */
 void tpc_relay_left(tpc_relay_t *relay);
+/** Tell each host elsewhere what this rank has called since the last time. On the watchdog's thread. */
+void tpc_relay_calls(tpc_relay_t *relay);
 /** Take what a member elsewhere (world rank) has told. On the watchdog's thread. */
 void tpc_relay_hear(tpc_relay_t *relay, int32_t world_rank, const tpc_relay_note_t *note);
 /** The word that counts, once there is one; waits for it a second at most, and never on the watchdog's thread. */

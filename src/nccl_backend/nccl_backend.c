@@ -24,6 +24,7 @@
 #include "base/hook.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "health/relay.h"
 #include "health/watchdog.h"
 #include "nccl_backend/communicator.h"
 #include "nccl_backend/progress.h"
@@ -278,7 +279,8 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
     tpc_cuda_scope_t scope;
     tpcomm_status_t status = tpc_nccl_progress_init(&state->progress, &state->group, (void *)group->workspace->data);
     for (int32_t r = 0; r < group->agreed.size; r++)
-        state->progress.elsewhere[r] = !tpc_bootstrap_member(group->bootstrap, group->team->ranks[r])->same_host;
+        state->progress.unseen[r] =
+            !group->calls->compares && !tpc_bootstrap_member(group->bootstrap, group->team->ranks[r])->same_host;
     bool entered = false;
     if (status == TPCOMM_OK && has_gpu(state)) {
         status = tpc_cuda_enter(&group->devices[group->rank], &scope);
@@ -337,12 +339,12 @@ static tpcomm_status_t raise_failure(state_t *state, tpcomm_status_t status, con
 }
 
 /* Everything that can have gone wrong since the last look; a broken group lets go of what waits in NCCL. */
-static void look(state_t *state) {
+static void look(state_t *state, bool compares) {
     bool done = false;
     if (tpc_failure_status(state->group.failure) == TPCOMM_OK) {
         tpcomm_status_t status = tpc_nccl_comm_settle(state->comm, &done);
         if (status != TPCOMM_OK) raise_failure(state, status, NULL);
-        tpc_nccl_progress_look(&state->progress);
+        tpc_nccl_progress_look(&state->progress, compares);
     }
     if (tpc_failure_status(state->group.failure) != TPCOMM_OK) tpc_nccl_comm_end(state->comm, true);
 }
@@ -353,14 +355,15 @@ static void tick(void *arg) {
     uint64_t times;
     ssize_t got = read(state->timer_fd, &times, sizeof times);
     (void)got; /* nothing to read: somebody was faster */
-    look(state);
+    if (state->group.failure->relay != NULL) tpc_relay_calls(state->group.failure->relay);
+    look(state, true);
 }
 
 static void poll_now(void *opaque) {
     state_t *state = opaque;
     if (atomic_load_explicit(&state->used, memory_order_relaxed) == 0) return; /* the timer sees the rest */
     atomic_store_explicit(&state->used, 0, memory_order_relaxed);
-    look(state);
+    look(state, false); /* the timer compares: not on the way of a call */
 }
 
 static void wake(void *opaque) {
@@ -383,7 +386,7 @@ static tpcomm_status_t finish(state_t *state) {
             if (status != TPCOMM_OK || done) return status;
             sched_yield();
         }
-        tpc_nccl_progress_look(&state->progress);
+        tpc_nccl_progress_look(&state->progress, false);
         tpcomm_status_t status = tpc_failure_status(state->group.failure);
         if (status != TPCOMM_OK) return status;
         if (wait->interrupted == NULL || tpc_clock_ns() - asked_ns < TICK_MS * 1000000u) continue;
@@ -423,7 +426,7 @@ static uint64_t device_bytes(const void *opaque) {
 
 static uint64_t rank_seq(void *opaque, int32_t rank) {
     const state_t *state = opaque;
-    return atomic_load(&state->progress.control->ranks[rank].last);
+    return tpc_calls_last_seq(state->group.calls, rank);
 }
 
 static const char *describe(const void *opaque) {
@@ -437,6 +440,7 @@ const tpc_backend_t tpc_nccl_backend = {
     .name = "nccl",
     .device_kind = TPCOMM_DEVICE_CUDA,
     .paths = paths,
+    .notes_calls = true,
     .describe = describe,
     .why_not = why_not,
     .workspace_bytes = workspace_bytes,

@@ -210,6 +210,26 @@ static void other_call(rank_t *rank) {
     check_broken(rank, TPCOMM_ERR_MISMATCH, texts);
 }
 
+/* Two hosts of two ranks each: a difference that no host sees by itself, and a host that does not come. */
+static void other_host_calls(rank_t *rank) {
+    static const char *const texts[] = {"count 100000 f32 sum by nccl", "count 9 f32 sum by nccl", "called all_reduce"};
+    static _Thread_local float value[100000];
+    for (int i = 0; i < 100; i++) CHECK_OK(call_nccl(rank->comm, value, 2));
+    tpcomm_status_t status = call_nccl(rank->comm, value, rank->rank >= 2 ? 100000 : 9);
+    CHECK(status == TPCOMM_ERR_MISMATCH || (rank->rank < 2 && status == TPCOMM_OK));
+    check_broken(rank, TPCOMM_ERR_MISMATCH, texts);
+}
+
+static void other_host_missing(rank_t *rank) {
+    static const char *const texts[] = {"NCCL has not ended it", "rank 2 (last seq 1), rank 3 (last seq 1)", NULL};
+    float value = 1;
+    CHECK_OK(call_nccl(rank->comm, &value, 1));
+    CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
+    CHECK_OK(tpcomm_set_op_timeout(rank->comm, 900));
+    if (rank->rank < 2) CHECK_STATUS(call_nccl(rank->comm, &value, 1), TPCOMM_ERR_TIMEOUT);
+    check_broken(rank, TPCOMM_ERR_TIMEOUT, texts);
+}
+
 static void aborted(rank_t *rank) {
     static const char *const texts[] = {"rank 0", "enough", NULL};
     float value = 1;
@@ -322,6 +342,12 @@ int main(void) {
     fake_use(FAKE, "");
     on_all_kinds(3, too_few, NULL);
     on_all_kinds(2, other_call, NULL);
+    ranks_set_hooks("set@nccl_on_cpu:1;set@threads_per_host:2");
+    aborts_before = aborts_now();
+    ranks_run(RANKS_THREADS, 4, &config, other_host_calls, NULL);
+    aborts_before = aborts_now();
+    ranks_run(RANKS_THREADS, 4, &config, other_host_missing, NULL);
+    fake_use(FAKE, "");
     on_all_kinds(2, aborted, NULL);
     ranks_fork(2, died, NULL);
     ranks_fork(2, left, NULL);
