@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "coordinator/abi.h"
+#include "coordinator/check.h"
 #include "coordinator/comm.h"
 #include "coordinator/rows.h"
 
@@ -141,6 +142,30 @@ tpcomm_status_t tpc_comm_refused(const tpcomm_t *comm, tpcomm_status_t status) {
                             tpc_comm_where(comm, where, sizeof where));
 }
 
+static tpc_call_ranges_t ranges_of(const tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm) {
+    tpc_call_ranges_t ranges = {.count = 0};
+    if (norm != NULL) {
+        tpc_rows_ranges(comm, call->coll, norm, &ranges);
+        return ranges;
+    }
+    extent_t extent = extent_of(comm, call);
+    bool reads = call->coll != TPCOMM_BROADCAST || call->root == comm->rank;
+    if (reads) tpc_call_ranges_add(&ranges, (tpc_range_t){"in", call->in, extent.in, false, true});
+    tpc_call_ranges_add(&ranges, (tpc_range_t){"out", call->out, extent.out, true, true});
+    return ranges;
+}
+
+static tpcomm_status_t check_alone(const tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm) {
+    tpc_call_ranges_t ranges = ranges_of(comm, call, norm);
+    return tpc_check_ranges(comm, &ranges);
+}
+
+static tpcomm_status_t check_together(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
+                                      const tpc_flight_record_t *record, bool *refused_p) {
+    tpc_call_ranges_t ranges = ranges_of(comm, call, norm);
+    return tpc_check_together(comm, record, &ranges, refused_p);
+}
+
 static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                               const tpc_cuda_call_t *where) {
     tpc_choice_t choice;
@@ -150,6 +175,9 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     key.capturing = where->capturing;
     tpcomm_status_t status = tpc_dispatch_choose(comm->dispatch, &key, call->path, &choice);
     if (status != TPCOMM_OK) return tpc_comm_refused(comm, status);
+    bool sync = comm->check == TPCOMM_CHECK_SYNC, refused = false;
+    if (sync) status = check_alone(comm, call, norm);
+    if (status != TPCOMM_OK) return status;
     status = tpc_hook("call", comm->rank); /* a delay only: nothing has begun */
     uint64_t ordinal = 0;
     bool pretended = where->capturing && comm->order == NULL; /* in tests alone: captured, and not run */
@@ -172,21 +200,24 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
                              .stream = where->stream,
                              .capturing = where->capturing,
                              .ordinal = ordinal};
+    if (sync && comm->size > 1 && !where->capturing) status = check_together(comm, call, norm, record, &refused);
     /* What kernels capture they compare themselves, by the call's place in its graph. */
-    if (comm->calls.ranks != NULL && (!where->capturing || (choice.backend != NULL && choice.backend->notes_calls)))
+    if (status == TPCOMM_OK && comm->calls.ranks != NULL &&
+        (!where->capturing || (choice.backend != NULL && choice.backend->notes_calls)))
         tpc_calls_note(&comm->calls, record);
-    if (pretended)
-        status = TPCOMM_OK;
-    else if (norm != NULL && (choice.path == TPCOMM_PATH_UNFUSED || choice.path == TPCOMM_PATH_LOCAL))
+    if (status != TPCOMM_OK || pretended) {
+        /* not run */
+    } else if (norm != NULL && (choice.path == TPCOMM_PATH_UNFUSED || choice.path == TPCOMM_PATH_LOCAL)) {
         status = tpc_comm_run_composed(comm, &request, &outcome);
-    else
+    } else {
         status = choice.backend->run(comm->backends.state[choice.backend_index], &request, &outcome);
+    }
     if (status == TPCOMM_OK && comm->order != NULL) status = tpc_cuda_order_called(comm->order, where);
-    if (status != TPCOMM_OK) status = tpc_comm_break(comm, "", record, status);
+    if (status != TPCOMM_OK && !refused) status = tpc_comm_break(comm, "", record, status);
     tpc_comm_note(record, &outcome);
     tpc_flight_end(&comm->device.flight, status, tpc_clock_ns());
     if (status == TPCOMM_OK) count_call(comm, &request, key.bytes, &outcome);
-    if (where->capturing || comm->order == NULL) tpc_capture_note(&comm->capture, record, ordinal);
+    if (!refused && (where->capturing || comm->order == NULL)) tpc_capture_note(&comm->capture, record, ordinal);
     return status;
 }
 
@@ -198,7 +229,9 @@ tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, const tp
         where.capturing = where.capture_id != 0;
         return run_on(comm, call, norm, &where);
     }
-    tpcomm_status_t status = tpc_cuda_order_enter(comm->order, stream, &where);
+    tpcomm_status_t status = TPCOMM_OK;
+    if (comm->check == TPCOMM_CHECK_SYNC) status = tpc_check_stream(comm, stream);
+    if (status == TPCOMM_OK) status = tpc_cuda_order_enter(comm->order, stream, &where);
     if (status != TPCOMM_OK) return status;
     status = run_on(comm, call, norm, &where);
     tpc_cuda_order_leave(&where);
@@ -340,6 +373,7 @@ tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *c
     for (int32_t i = 0; i < decision.rejected_count; i++)
         used = tpc_text_append(text, bytes, used, "  not %s: %s\n", tpcomm_path_name(decision.rejected[i].path),
                                decision.rejected[i].why_not);
+    used = tpc_text_append(text, bytes, used, "  check %s\n", tpc_check_text(comm, decision.path));
     if (used < bytes) return TPCOMM_OK;
     return tpc_error(TPCOMM_ERR_TOO_SMALL, "the text needs %zu bytes, the buffer has %zu", used + 1, bytes);
 }

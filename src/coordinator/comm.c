@@ -124,6 +124,7 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
         comm->agreed.shares_device = find_shared(comm, &a, &b);
         if (tpc_comm_spans(comm)) comm->agreed.topology = TPC_TOPOLOGY_MULTI_HOST;
     }
+    comm->check = settings->check;
     tpc_backend_set_choose(&comm->backends, &comm->agreed);
     /* A group of one takes its copy whatever is forced; one that spans hosts refuses calls, and its subgroups may not.
      */
@@ -274,7 +275,7 @@ static void set_up_health(tpcomm_t *comm) {
                                 .failure = &comm->failure,
                                 .rank = comm->rank,
                                 .size = comm->size,
-                                .compares = settings->check != TPCOMM_CHECK_OFF};
+                                .compares = comm->check != TPCOMM_CHECK_OFF};
     if (tpc_comm_spans(comm)) {
         comm->relay.calls = &comm->calls;
         comm->relay.bootstrap = comm->world->bootstrap;

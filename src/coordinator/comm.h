@@ -38,6 +38,7 @@ struct tpcomm {
     char name[64];
     uint64_t id; /**< equal on all members; tells groups of one world apart */
     tpc_agreed_t agreed;
+    tpcomm_check_t check; /**< TPCOMM_CHECK, as agreed */
     tpc_world_t *world;
     tpcomm_t *next_group;            /**< of the world; under its lock */
     int32_t ranks[TPCOMM_MAX_RANKS]; /**< world rank of each member */
@@ -97,6 +98,13 @@ tpcomm_status_t tpc_comm_refused(const tpcomm_t *comm, tpcomm_status_t status);
 /** A host message between hosts (host_links.c): the failure, if any, is the group's. */
 tpcomm_status_t tpc_host_links_run(tpcomm_t *comm, const tpcomm_call_t *call, uint32_t timeout_ms,
                                    const tpc_flight_record_t *record);
+
+/** The members as a team whose waits end with the group, on a channel named by what. */
+tpc_team_t tpc_links_team(tpcomm_t *comm, const char *what);
+
+/** A step of such a team has failed. What all members were told alike becomes the group's failure. Returns the status
+ * in force; where the failure is this rank's own (memory), that. */
+tpcomm_status_t tpc_links_failed(tpcomm_t *comm, tpcomm_status_t status, const tpc_flight_record_t *record);
 
 /** Record the text of the failure in force; returns its status. The first time this rank's calls are dumped. */
 tpcomm_status_t tpc_comm_failed(tpcomm_t *comm);

@@ -90,30 +90,35 @@ static tpcomm_status_t barrier(const message_t *message) {
                            &deadline);
 }
 
+tpc_team_t tpc_links_team(tpcomm_t *comm, const char *what) {
+    return (tpc_team_t){.channel = tpc_hash(comm->id, what, strlen(what)),
+                        .ranks = comm->ranks,
+                        .n = comm->size,
+                        .me = comm->rank,
+                        .check = group_failed,
+                        .check_arg = comm};
+}
+
+tpcomm_status_t tpc_links_failed(tpcomm_t *comm, tpcomm_status_t status, const tpc_flight_record_t *record) {
+    char reason[480];
+    /* What the members were told alike; a failure of this rank's own (memory) is said by the caller. */
+    bool shared = status <= TPCOMM_ERR_ABORTED || status == TPCOMM_ERR_INTERRUPTED;
+    if (!shared) return status;
+    if (status == GROUP_BROKE) await_reason(comm);
+    snprintf(reason, sizeof reason, "%.470s", tpcomm_last_error());
+    tpc_failure_place_t place = {.rank = -1, .coll = record->coll, .seq = record->seq};
+    return tpc_failure_raise(&comm->failure, status, place, reason);
+}
+
 tpcomm_status_t tpc_host_links_run(tpcomm_t *comm, const tpcomm_call_t *call, uint32_t timeout_ms,
                                    const tpc_flight_record_t *record) {
-    char text[128], reason[480];
-    message_t message = {.comm = comm,
-                         .team = {.channel = tpc_hash(comm->id, "host", 4),
-                                  .ranks = comm->ranks,
-                                  .n = comm->size,
-                                  .me = comm->rank,
-                                  .check = group_failed,
-                                  .check_arg = comm},
-                         .call = call,
-                         .timeout_ms = timeout_ms};
+    char text[128];
+    message_t message = {.comm = comm, .team = tpc_links_team(comm, "host"), .call = call, .timeout_ms = timeout_ms};
     snprintf(message.step, sizeof message.step, "host %.80s", tpc_flight_text(record, text, sizeof text));
     tpcomm_status_t status = tpc_hook("host_links", comm->rank);
     if (status == TPCOMM_OK)
         status = call->coll == TPCOMM_BARRIER     ? barrier(&message)
                  : call->coll == TPCOMM_BROADCAST ? broadcast(&message)
                                                   : all_gather(&message);
-    if (status == TPCOMM_OK) return TPCOMM_OK;
-    /* What the members were told alike; a failure of this rank's own (memory) is said by the caller. */
-    bool shared = status <= TPCOMM_ERR_ABORTED || status == TPCOMM_ERR_INTERRUPTED;
-    if (!shared) return status;
-    if (status == GROUP_BROKE) await_reason(comm);
-    snprintf(reason, sizeof reason, "%.470s", tpcomm_last_error());
-    tpc_failure_place_t place = {.rank = -1, .coll = call->coll, .seq = record->seq};
-    return tpc_failure_raise(&comm->failure, status, place, reason);
+    return status == TPCOMM_OK ? TPCOMM_OK : tpc_links_failed(comm, status, record);
 }

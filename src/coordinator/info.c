@@ -35,7 +35,7 @@ tpcomm_status_t tpcomm_comm_info(const tpcomm_t *comm, tpcomm_info_t *info) {
                            .op_timeout_ms = atomic_load(&comm->workspace.header->op_timeout_ms),
                            .init_us = comm->init_us,
                            .deterministic = comm->agreed.deterministic ? TPCOMM_ON : TPCOMM_OFF,
-                           .check = comm->world->settings->check};
+                           .check = comm->check};
     snprintf(known.topology, sizeof known.topology, "%s", tpc_topology_name(comm->agreed.topology));
     snprintf(known.name, sizeof known.name, "%s", comm->name);
     snprintf(known.launcher, sizeof known.launcher, "%s", tpc_bootstrap_text(comm->world->bootstrap));

@@ -116,17 +116,10 @@ static tpcomm_status_t check_apart(const region_t *regions, bool may_be_in_place
     return TPCOMM_OK;
 }
 
-/* rows: of everything but in, which has tokens. */
-static tpcomm_status_t check_buffers(tpcomm_rms_norm_t *norm, uint64_t rows, bool may_be_in_place) {
+/* rows: of everything but in, which has tokens. Fills in strides. */
+static tpcomm_status_t make_regions(tpcomm_rms_norm_t *norm, uint64_t rows, region_t regions_p[REGIONS]) {
     bool quantizes = norm->quant != TPCOMM_QUANT_NONE, by_token = norm->quant == TPCOMM_QUANT_F8_TOKEN;
-    if (!quantizes && (norm->quantized != NULL || norm->scale != NULL))
-        return tpc_error(TPCOMM_ERR_INVALID_ARG, "%s is given, but quant is none",
-                         norm->quantized != NULL ? "quantized" : "scale");
-    if (((uintptr_t)norm->scale & (sizeof(float) - 1)) != 0)
-        return tpc_error(TPCOMM_ERR_INVALID_ARG, "scale is %p; it must be aligned to %zu bytes", (void *)norm->scale,
-                         sizeof(float));
     uint64_t element = tpcomm_dtype_size(norm->dtype), hidden = (uint64_t)norm->hidden, unit = 1, packed = 0;
-    region_t regions[REGIONS];
     const struct {
         const char *name;
         const void *base;
@@ -145,11 +138,44 @@ static tpcomm_status_t check_buffers(tpcomm_rms_norm_t *norm, uint64_t rows, boo
                    &unit},
     };
     for (int i = 0; i < REGIONS; i++) {
-        tpcomm_status_t status = make_region(&regions[i], all[i].name, all[i].base, all[i].wanted, all[i].written,
+        tpcomm_status_t status = make_region(&regions_p[i], all[i].name, all[i].base, all[i].wanted, all[i].written,
                                              all[i].rows, all[i].hidden, all[i].stride, all[i].element);
         if (status != TPCOMM_OK) return status;
     }
-    return check_apart(regions, may_be_in_place);
+    return TPCOMM_OK;
+}
+
+static tpcomm_status_t check_buffers(tpcomm_rms_norm_t *norm, uint64_t rows, bool may_be_in_place) {
+    bool quantizes = norm->quant != TPCOMM_QUANT_NONE;
+    region_t regions[REGIONS];
+    if (!quantizes && (norm->quantized != NULL || norm->scale != NULL))
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "%s is given, but quant is none",
+                         norm->quantized != NULL ? "quantized" : "scale");
+    if (((uintptr_t)norm->scale & (sizeof(float) - 1)) != 0)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "scale is %p; it must be aligned to %zu bytes", (void *)norm->scale,
+                         sizeof(float));
+    tpcomm_status_t status = make_regions(norm, rows, regions);
+    return status == TPCOMM_OK ? check_apart(regions, may_be_in_place) : status;
+}
+
+/* Rows of everything but in. */
+static uint64_t rows_of(const tpcomm_t *comm, tpcomm_coll_t coll, uint64_t tokens) {
+    bool scatters = coll == TPCOMM_REDUCE_SCATTER_RMS_NORM;
+    return scatters ? tpc_row_range(tokens, comm->size, comm->rank).count : tokens;
+}
+
+void tpc_rows_ranges(const tpcomm_t *comm, tpcomm_coll_t coll, const tpcomm_rms_norm_t *norm,
+                     tpc_call_ranges_t *ranges_p) {
+    tpcomm_rms_norm_t filled = *norm;
+    region_t regions[REGIONS];
+    ranges_p->count = 0;
+    if (make_regions(&filled, rows_of(comm, coll, norm->tokens), regions) != TPCOMM_OK) return;
+    for (int i = 0; i < REGIONS; i++) {
+        const region_t *region = &regions[i];
+        bool packed = region->bytes == region->rows * region->row_bytes;
+        tpc_call_ranges_add(ranges_p,
+                            (tpc_range_t){region->name, region->base, region->bytes, region->written, packed});
+    }
 }
 
 /* ------------------------------------------------------------------ calls with a norm */
@@ -167,8 +193,7 @@ static tpcomm_status_t run_norm(tpcomm_t *comm, tpcomm_coll_t coll, const tpcomm
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "%llu tokens of %d %s are more than memory can hold",
                          (unsigned long long)norm.tokens, norm.hidden, tpcomm_dtype_name(norm.dtype));
     bool scatters = coll == TPCOMM_REDUCE_SCATTER_RMS_NORM;
-    uint64_t rows = scatters ? tpc_row_range(norm.tokens, comm->size, comm->rank).count : norm.tokens;
-    status = check_buffers(&norm, rows, !scatters || comm->size == 1);
+    status = check_buffers(&norm, rows_of(comm, coll, norm.tokens), !scatters || comm->size == 1);
     if (status != TPCOMM_OK) return status;
     const char *why_not = tpc_backend_set_check_stream(&comm->backends, stream);
     if (why_not != NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "stream is %p: %s", (void *)stream, why_not);

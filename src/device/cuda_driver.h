@@ -25,6 +25,8 @@
     X(DevicePrimaryCtxRetain, (CUcontext *, CUdevice), true)                                                           \
     X(DevicePrimaryCtxGetState, (CUdevice, unsigned *, int *), true)                                                   \
     X(EventQuery, (CUevent), true)                                                                                     \
+    X(PointerGetAttributes, (unsigned, CUpointer_attribute *, void **, CUdeviceptr), true)                             \
+    X(StreamGetCtx, (CUstream, CUcontext *), true)                                                                     \
     X(StreamQuery, (CUstream), true)                                                                                   \
     X(MemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags), false)   \
     X(MemCreate, (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long), false)     \
@@ -36,7 +38,8 @@
     X(MemAddressFree, (CUdeviceptr, size_t), false)                                                                    \
     X(MemMap, (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long), false)                  \
     X(MemUnmap, (CUdeviceptr, size_t), false)                                                                          \
-    X(MemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t), false)
+    X(MemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t), false)                                     \
+    X(MemGetAccess, (unsigned long long *, const CUmemLocation *, CUdeviceptr), false)
 
 typedef struct {
 #define TPC_CUDA_DRIVER_FIELD(name, parameters, required) CUresult(*name) parameters;

@@ -7,6 +7,7 @@
 #include "device/cuda.h"
 #include "device/cuda_order.h"
 #include "device/cuda_side.h"
+#include "device/range.h"
 
 static tpcomm_status_t no_cuda(void) {
     return tpc_error(TPCOMM_ERR_UNSUPPORTED, "this build of libtpcomm has no CUDA backend");
@@ -124,3 +125,13 @@ bool tpc_cuda_is_primary(const tpc_cuda_facts_t *facts) {
 }
 
 void tpc_cuda_forget_error(void) {}
+
+tpcomm_status_t tpc_cuda_check_range(const tpc_cuda_facts_t *facts, const tpc_range_t *range) {
+    (void)facts, (void)range;
+    return no_cuda();
+}
+
+tpcomm_status_t tpc_cuda_check_stream(const tpc_cuda_facts_t *facts, tpcomm_stream_t stream) {
+    (void)facts, (void)stream;
+    return no_cuda();
+}

@@ -16,7 +16,7 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
     return hash ^ hash >> 29;
 }
 
-static tpc_call_note_t note_of(const tpc_flight_record_t *record) {
+tpc_call_note_t tpc_calls_of(const tpc_flight_record_t *record) {
     bool moves = tpc_coll_moves_data(record->coll);
     tpc_call_note_t note = {.seq = record->seq,
                             .what = (uint64_t)record->coll | (uint64_t)record->path << 24,
@@ -40,7 +40,7 @@ static void write_note(tpc_rank_calls_t *rank, const tpc_call_note_t *note) {
 }
 
 uint64_t tpc_calls_note(tpc_calls_t *calls, const tpc_flight_record_t *record) {
-    tpc_call_note_t note = note_of(record);
+    tpc_call_note_t note = tpc_calls_of(record);
     note.number = ++calls->number;
     note.before = calls->hash;
     calls->hash = mix(mix(mix(mix(calls->hash, note.what), note.count), note.shape), note.numbers);
@@ -96,17 +96,13 @@ const char *tpc_calls_text(const tpc_call_note_t *note, char *text_p, size_t byt
 
 /* ------------------------------------------------------------------ comparing */
 
-static bool same(const tpc_call_note_t *a, const tpc_call_note_t *b) {
-    return a->what == b->what && a->count == b->count && a->shape == b->shape && a->numbers == b->numbers;
-}
-
 static void raise_mismatch(tpc_calls_t *calls, const tpc_call_note_t *mine, int32_t peer,
                            const tpc_call_note_t *theirs) {
     char my_call[160], their_call[160], text[480];
     tpc_failure_place_t place = {.rank = peer, .coll = (tpcomm_coll_t)(mine->what & 0xFF), .seq = mine->seq};
     tpc_calls_text(mine, my_call, sizeof my_call);
     tpc_calls_text(theirs, their_call, sizeof their_call);
-    if (same(mine, theirs))
+    if (tpc_calls_same(mine, theirs))
         snprintf(text, sizeof text,
                  "rank %d and rank %d made different calls, further back than the last %u before %s of rank %d, which "
                  "is %s of rank %d; their flight records tell which",
@@ -126,7 +122,7 @@ static bool compare_with(tpc_calls_t *calls, int32_t peer) {
         tpc_call_note_t mine, theirs;
         if (!tpc_calls_read(calls, calls->rank, number, &mine) || !tpc_calls_read(calls, peer, number, &theirs))
             continue; /* one of them is far ahead: the hash of a later call has it */
-        if (!same(&mine, &theirs) || mine.before != theirs.before) {
+        if (!tpc_calls_same(&mine, &theirs) || mine.before != theirs.before) {
             raise_mismatch(calls, &mine, peer, &theirs);
             return false;
         }

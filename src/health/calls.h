@@ -47,6 +47,13 @@ typedef struct {
     uint64_t told;                  /**< up to which call the other hosts know; the watchdog's */
 } tpc_calls_t;
 
+/** A call as it is noted, without number and before. */
+tpc_call_note_t tpc_calls_of(const tpc_flight_record_t *record);
+/** Whether two are one call of two ranks. */
+static inline bool tpc_calls_same(const tpc_call_note_t *a, const tpc_call_note_t *b) {
+    return a->what == b->what && a->count == b->count && a->shape == b->shape && a->numbers == b->numbers;
+}
+
 /** Note a call of this rank's that is about to begin. Returns its number. No system call. */
 uint64_t tpc_calls_note(tpc_calls_t *calls, const tpc_flight_record_t *record);
 
