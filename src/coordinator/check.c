@@ -69,7 +69,7 @@ static said_t say(const tpcomm_t *comm, const tpc_flight_record_t *record, const
 
 static tpcomm_status_t compare_calls(const tpcomm_t *comm, const said_t *all) {
     for (int32_t r = 1; r < comm->size; r++) {
-        char first[160], other[160];
+        char first[200], other[200];
         if (tpc_calls_same(&all[0].note, &all[r].note)) continue;
         return tpc_error(TPCOMM_ERR_MISMATCH, "rank 0 called %s, rank %d called %s",
                          tpc_calls_text(&all[0].note, first, sizeof first), r,

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "health/calls.h"
 
-#include <stdio.h>
-
 #include "base/status.h"
+#include "base/text.h"
 
 _Static_assert(sizeof(tpc_call_note_t) % sizeof(uint64_t) == 0, "a note is copied by words");
 
@@ -89,8 +88,8 @@ const char *tpc_calls_text(const tpc_call_note_t *note, char *text_p, size_t byt
                                            .eps = (uint32_t)note->numbers,
                                            .bias = (uint32_t)(note->numbers >> 32)}};
     tpc_flight_text(&record, text_p, bytes);
-    size_t used = strlen(text_p);
-    snprintf(text_p + used, bytes - used, " by %s", tpcomm_path_name((tpcomm_path_t)(note->what >> 24 & 0xFF)));
+    (void)tpc_text_append(text_p, bytes, strlen(text_p), " by %s",
+                          tpcomm_path_name((tpcomm_path_t)(note->what >> 24 & 0xFF)));
     return text_p;
 }
 
@@ -98,17 +97,19 @@ const char *tpc_calls_text(const tpc_call_note_t *note, char *text_p, size_t byt
 
 static void raise_mismatch(tpc_calls_t *calls, const tpc_call_note_t *mine, int32_t peer,
                            const tpc_call_note_t *theirs) {
-    char my_call[160], their_call[160], text[480];
+    char my_call[200], their_call[200], text[480];
     tpc_failure_place_t place = {.rank = peer, .coll = (tpcomm_coll_t)(mine->what & 0xFF), .seq = mine->seq};
     tpc_calls_text(mine, my_call, sizeof my_call);
     tpc_calls_text(theirs, their_call, sizeof their_call);
     if (tpc_calls_same(mine, theirs))
-        snprintf(text, sizeof text,
-                 "rank %d and rank %d made different calls, further back than the last %u before %s of rank %d, which "
-                 "is %s of rank %d; their flight records tell which",
-                 calls->rank, peer, TPC_CALLS_KEPT, my_call, calls->rank, their_call, peer);
+        (void)tpc_text_append(
+            text, sizeof text, 0,
+            "rank %d and rank %d made different calls, further back than the last %u before %s of rank %d, which "
+            "is %s of rank %d; their flight records tell which",
+            calls->rank, peer, TPC_CALLS_KEPT, my_call, calls->rank, their_call, peer);
     else
-        snprintf(text, sizeof text, "rank %d called %s, rank %d called %s", calls->rank, my_call, peer, their_call);
+        (void)tpc_text_append(text, sizeof text, 0, "rank %d called %s, rank %d called %s", calls->rank, my_call, peer,
+                              their_call);
     tpc_failure_raise(calls->failure, TPCOMM_ERR_MISMATCH, place, text);
 }
 

@@ -57,7 +57,7 @@ static void raise_timeout(tpc_nccl_progress_t *progress, uint32_t flying, uint32
     uint64_t number = tpc_calls_last(group->calls, group->rank);
     number -= (uint32_t)((uint32_t)number - flying);
     tpc_call_note_t mine = {0};
-    char call[160], text[480];
+    char call[200], text[480];
     bool unseen = false;
     if (tpc_calls_read(group->calls, group->rank, number, &mine))
         tpc_calls_text(&mine, call, sizeof call);

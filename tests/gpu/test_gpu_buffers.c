@@ -3,6 +3,7 @@
  * Check that calls take any device memory of the caller's: plain cudaMalloc, the middle of a block, a stream-ordered
  * pool, virtual memory (cuMemCreate and cuMemMap, as expandable segments and memory savers have it), managed and pinned
  * host memory; ranks as threads and as processes, each rank with another kind. Nothing is registered or exported.
+ * TPCOMM_CHECK=sync refuses none of it.
  */
 #include "device/cuda_driver.h"
 #include "gpu/gpu_ranks.h"
@@ -99,9 +100,11 @@ int main(void) {
     gpu_need();
     tpcomm_config_t config = gpu_config();
     for (int kind = 0; kind < RANKS_KINDS; kind++) {
-        printf("2 %s\n", ranks_kind_name(kind));
-        fflush(stdout);
-        gpu_run(kind, 2, false, &config, 1 << 20, any_memory, NULL);
+        for (config.check = TPCOMM_CHECK_ASYNC; config.check <= TPCOMM_CHECK_SYNC; config.check++) {
+            printf("2 %s, check %d\n", ranks_kind_name(kind), config.check);
+            fflush(stdout);
+            gpu_run(kind, 2, false, &config, 1 << 20, any_memory, NULL);
+        }
     }
     printf("ok\n");
     return 0;
