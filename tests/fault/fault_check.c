@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check TPCOMM_CHECK on the cpu device (H19, F13): in every mode a call that differs in collective, count, dtype, op or
+ * Check TPCOMM_CHECK on the cpu device (W13): in every mode a call that differs in collective, count, dtype, op or
  * root is named on both sides on all ranks, and so are calls in another order. sync also refuses, before anything is
  * sent, memory that the process cannot read or write, and two ranks of a process in the same memory, with both ranges,
  * and the group goes on; waits end as they always do; results are what they are without it; while a stream is captured

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check TPCOMM_CHECK where NCCL carries the calls, whose kernels compare nothing (H19, F13): in async a call that
+ * Check TPCOMM_CHECK where NCCL carries the calls, whose kernels compare nothing (W13): in async a call that
  * differs in collective, count, dtype, op or root breaks the group on all ranks, with both calls in the text, also
  * where one goes by NCCL and the other by another path, and where the two ranks are on different hosts; in sync the
  * same, before anything is sent; in off nobody finds it. In off and async a call makes no system call but for waiting,

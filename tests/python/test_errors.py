@@ -57,6 +57,7 @@ def test_text_is_the_librarys():
     ({"devices": [0, 2**32]}, ValueError, "device is 4294967296"),
     ({"deterministic": 1}, TypeError, "deterministic is 1"),
     ({"path": "ring"}, ValueError, "path is 'ring'"),
+    ({"check": "on"}, ValueError, "check is 'on'; allowed are off, async, sync"),
     ({"op_timeout_ms": -1}, ValueError, "op_timeout_ms is -1"),
     ({"init_timeout_ms": 2**32 + 1}, ValueError, "init_timeout_ms is 4294967297"),
     ({"op_timeout_ms": 1.5}, TypeError, "op_timeout_ms is 1.5, which is no integer"),
@@ -72,10 +73,27 @@ def test_settings(settings, kind, why):
 
 
 def test_settings_arrive():
-    comms = tpcomm.init_local(2, device="cpu", deterministic=True, path="cpu_twoshot", op_timeout_ms=5000, workspace_bytes=1 << 20)
+    comms = tpcomm.init_local(2, device="cpu", deterministic=True, path="cpu_twoshot", op_timeout_ms=5000, workspace_bytes=1 << 20,
+                              check="sync")
     info = comms[1].info()
+    assert info.check == "sync" and "check sync: " in str(comms[0].explain("all_reduce", 4))
     assert (info.deterministic, info.op_timeout_ms) == (True, 5000) and info.workspace_bytes <= 1 << 20
     assert comms[0].explain("all_reduce", 4).path == "cpu_twoshot"
+
+
+def test_check_sync():
+    """Every call is compared before it begins, and so is the memory of threads of one process."""
+    shared = np.ones(4, np.float32)
+
+    def body(comm):
+        with pytest.raises(tpcomm.InvalidArgument, match="rank 0's (in|out) .* and rank 1's (in|out) .* overlap"):
+            comm.all_reduce(shared)
+        comm.all_reduce(np.ones(4, np.float32))
+        with pytest.raises(tpcomm.Mismatch, match="rank 0 called all_reduce seq 3 count 4 f32 sum by .* rank 1 called all_reduce seq 3 "
+                                                  "count 5 f32 sum"):
+            comm.all_reduce(np.ones(4 + comm.rank, np.float32))
+        comm.close()
+    ranks.on_threads(2, body, check="sync")
 
 
 def test_closed():
