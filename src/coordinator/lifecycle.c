@@ -63,10 +63,13 @@ tpcomm_status_t tpcomm_finalize(tpcomm_t *comm) {
                          "group '%s': tpcomm_graph_capture_begin is open; call tpcomm_graph_capture_end first",
                          comm->name);
     }
-    /* On a GPU there is no stream to say it on, and what is enqueued is awaited by destroy. */
+    /* On a GPU there is no stream to say it on. */
     tpcomm_call_t barrier = {.struct_size = sizeof barrier, .coll = TPCOMM_BARRIER};
     bool on_host = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA || tpc_comm_spans(comm);
     status = on_host ? tpcomm_host_barrier(comm, 0) : tpc_comm_run(comm, &barrier, NULL, NULL);
+    /* Nobody keeps a kernel of this rank waiting now; behind it the caller's stream may go. */
+    if (status == TPCOMM_OK && comm->order != NULL)
+        (void)tpc_cuda_order_drain(comm->order, atomic_load(&comm->workspace.header->op_timeout_ms));
     if (status == TPCOMM_OK) {
         atomic_store(&comm->failure.slots[comm->rank].left, 1);
         if (tpc_comm_spans(comm)) tpc_relay_left(&comm->relay);

@@ -46,7 +46,7 @@ tpcomm_status_t tpc_cuda_order_keep(const tpc_cuda_call_t *call, void (*gone)(vo
 
 /**
  * Wait until everything enqueued by eager calls has ended, at most timeout_ms; false: it has not, so memory that
- * kernels use must stay. A second time it gives the first answer. At destroy.
+ * kernels use must stay. A second time it gives the first answer. At finalize, else at destroy.
  */
 bool tpc_cuda_order_drain(tpc_cuda_order_t *order, uint32_t timeout_ms);
 
