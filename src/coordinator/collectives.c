@@ -191,6 +191,8 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     what.stream = (uint64_t)(uintptr_t)where->stream;
     what.capturing = where->capturing;
     tpc_flight_record_t *record = tpc_flight_begin(&comm->device.flight, &what, tpc_clock_ns());
+    if (comm->order != NULL)
+        atomic_store_explicit(&comm->failure.slots[comm->rank].begun, record->seq, memory_order_relaxed);
     extent_t extent = extent_of(comm, call);
     tpc_request_t request = {.call = call,
                              .norm = norm,

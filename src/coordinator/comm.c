@@ -185,6 +185,13 @@ static tpcomm_status_t vote_ready(tpcomm_t *comm, const tpc_team_t *team, const 
     return tpc_agree(comm->world->bootstrap, team, "ready", status, items, 2, deadline);
 }
 
+uint64_t tpc_comm_rank_seq(const tpcomm_t *comm, int32_t rank) {
+    if (rank == comm->rank) return atomic_load_explicit(&comm->device.flight.seq, memory_order_acquire);
+    uint64_t seq = tpc_backend_set_rank_seq(&comm->backends, rank);
+    uint64_t begun = atomic_load_explicit(&comm->failure.slots[rank].begun, memory_order_relaxed);
+    return begun > seq ? begun : seq;
+}
+
 /* The host plane's rounds carry batch metadata, tens of KiB at most: small chunks, small memory. */
 static tpc_agreed_t host_plane_facts(const tpc_agreed_t *agreed) {
     return (tpc_agreed_t){.size = agreed->size,

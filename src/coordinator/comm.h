@@ -123,6 +123,9 @@ tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, const tp
 /** A call is about to be captured: its ordinal in the graph, which keeps the group's memory from its first one on. */
 tpcomm_status_t tpc_comm_captures(tpcomm_t *comm, const tpc_cuda_call_t *where, uint64_t *ordinal_p);
 
+/** Last call of the device plane that a rank is known to have begun (on cuda: to have enqueued). Any thread. */
+uint64_t tpc_comm_rank_seq(const tpcomm_t *comm, int32_t rank);
+
 /** A call that has begun did not end well: the group is broken, on every rank. Returns the status in force. */
 tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flight_record_t *record,
                                tpcomm_status_t status);

@@ -56,8 +56,7 @@ tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank
     tpcomm_rank_info_t known = {.rank = rank,
                                 .pid = member->pid != 0 ? member->pid : member->said_pid,
                                 .same_process = member->same_process,
-                                .seq = rank == comm->rank ? comm->device.flight.seq
-                                                          : tpc_backend_set_rank_seq(&comm->backends, rank),
+                                .seq = tpc_comm_rank_seq(comm, rank),
                                 .times_last = comm->times_last[rank]};
     snprintf(known.host, sizeof known.host, "%s", member->host_id);
     if (comm->agreed.device_kind == TPCOMM_DEVICE_CUDA) {

@@ -36,16 +36,19 @@ static void view_planes(const tpcomm_t *comm, plane_view_t views_p[PLANES]) {
 
 /* Last call that a rank is known to have begun. */
 static uint64_t seq_of(const tpcomm_t *comm, const plane_view_t *view, int32_t rank) {
+    if (view->plane == &comm->device) return tpc_comm_rank_seq(comm, rank);
     if (rank == comm->rank) return atomic_load_explicit(&view->plane->flight.seq, memory_order_acquire);
-    if (view->plane == &comm->device) return tpc_backend_set_rank_seq(&comm->backends, rank);
     void *state = atomic_load_explicit(&comm->host_state, memory_order_acquire);
     return state != NULL ? tpc_host_backend->rank_seq(state, rank) : 0;
 }
 
-/* Whether this rank is inside a call now; its record. */
-static bool in_flight(const plane_view_t *view, tpc_flight_record_t *record_p) {
+/* Whether this rank is inside a call now, or has enqueued one that another rank has not come to yet; its record. */
+static bool in_flight(const tpcomm_t *comm, const plane_view_t *view, tpc_flight_record_t *record_p) {
     uint64_t seq = atomic_load_explicit(&view->plane->flight.seq, memory_order_acquire);
-    return tpc_flight_read(&view->plane->flight, seq, record_p) && record_p->end_ns == 0;
+    if (!tpc_flight_read(&view->plane->flight, seq, record_p)) return false;
+    bool behind = false;
+    for (int32_t r = 0; r < comm->size && view->async; r++) behind = behind || seq_of(comm, view, r) < record_p->seq;
+    return record_p->end_ns == 0 || (behind && record_p->status == TPCOMM_OK);
 }
 
 static const char *state_of(const plane_view_t *view, const tpc_flight_record_t *record) {
@@ -118,7 +121,7 @@ static void emit_records(tpc_emit_t *emit, const plane_view_t *view, uint64_t mo
 /* Ranks that have not yet begun the call this rank is in. */
 static void emit_waits(tpc_emit_t *emit, const tpcomm_t *comm, const plane_view_t *view) {
     tpc_flight_record_t record;
-    bool inside = in_flight(view, &record);
+    bool inside = in_flight(comm, view, &record);
     const char *comma = "";
     tpc_emit(emit, ",\"in_flight\":%s,\"waits_for\":[", inside ? "true" : "false");
     for (int32_t r = 0; inside && r < comm->size; r++) {
@@ -152,6 +155,7 @@ static void emit_planes(tpc_emit_t *emit, const tpcomm_t *comm, uint64_t most, u
 static void emit_failure(tpc_emit_t *emit, const tpcomm_t *comm) {
     tpc_failure_place_t place;
     char text[512];
+    tpc_backend_set_poll(&comm->backends); /* what a kernel alone has noticed */
     tpcomm_status_t status = tpc_failure_look(&comm->failure, &place, text, sizeof text);
     tpc_emit(emit, "\"status\":\"%s\"", tpcomm_status_name(status));
     if (status == TPCOMM_OK) return;
@@ -243,7 +247,7 @@ static void emit_plane_text(tpc_emit_t *emit, const tpcomm_t *comm, const plane_
              (unsigned long long)atomic_load_explicit(&view->plane->flight.ended, memory_order_acquire));
     for (int32_t r = 0; r < comm->size; r++) tpc_emit(emit, " %llu", (unsigned long long)seq_of(comm, view, r));
     tpc_emit(emit, "\n");
-    if (in_flight(view, &record)) {
+    if (in_flight(comm, view, &record)) {
         uint64_t ms = now > record.start_ns ? (now - record.start_ns) / 1000000u : 0;
         tpc_emit(emit, "    in %s for %llu ms, waits for", tpc_flight_text(&record, call, sizeof call),
                  (unsigned long long)ms);
@@ -275,6 +279,7 @@ static void emit_plane_text(tpc_emit_t *emit, const tpcomm_t *comm, const plane_
 static void emit_group_text(tpc_emit_t *emit, const tpcomm_t *comm) {
     tpc_failure_place_t place;
     char text[512];
+    tpc_backend_set_poll(&comm->backends);
     tpcomm_status_t status = tpc_failure_look(&comm->failure, &place, text, sizeof text);
     tpc_emit(emit, "  group '%s': rank %d of %d, %s, %s%s%s\n", comm->name, comm->rank, comm->size,
              comm->agreed.device_kind == TPCOMM_DEVICE_CUDA ? "cuda" : "cpu",

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/hook.h"
 #include "base/log.h"
 #include "base/pattern.h"
 #include "coordinator/comm.h"
@@ -60,6 +61,7 @@ static void look_at_groups(void *arg) {
     char name[sizeof failed->name];
     pthread_mutex_lock(&world->lock);
     for (tpcomm_t *group = world->groups; group != NULL; group = group->next_group) {
+        tpc_backend_set_poll(&group->backends); /* a kernel may have given up, and no rank's host be in a call */
         if (tpc_failure_status(&group->failure) == TPCOMM_OK || atomic_exchange(&group->dumped, 1) != 0) continue;
         memcpy(name, group->name, sizeof name);
         failed = group;
@@ -69,8 +71,8 @@ static void look_at_groups(void *arg) {
 }
 
 static tpcomm_status_t start_ticking(tpc_world_t *world) {
-    const struct itimerspec every = {.it_interval = {.tv_nsec = TICK_MS * 1000000L},
-                                     .it_value = {.tv_nsec = TICK_MS * 1000000L}};
+    const long tick_ns = (long)tpc_hook_value("tick_ms", TICK_MS) * 1000000L;
+    const struct itimerspec every = {.it_interval = {.tv_nsec = tick_ns}, .it_value = {.tv_nsec = tick_ns}};
     if (world->settings->env.value[TPC_ENV_FLIGHT_DIR].text[0] == '\0') return TPCOMM_OK;
     world->tick_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (world->tick_fd < 0 || timerfd_settime(world->tick_fd, 0, &every, NULL) != 0)

@@ -23,7 +23,8 @@ typedef struct {
     _Atomic int32_t left; /**< the rank has finalized (1), or destroyed what was whole until then (TPC_LEFT_EARLY): its
                              end is no failure any more */
     uint64_t seq;
-    char text[488];
+    _Atomic uint64_t begun; /**< the rank's last call of the device plane, where calls return when they are enqueued */
+    char text[480];
 } tpc_failure_slot_t;
 
 typedef struct {

@@ -19,57 +19,12 @@
 
 #include "base/clock.h"
 #include "multirank/ranks.h"
-
-#define ANSWER_BYTES (4u << 20)
+#include "multirank/status_client.h"
 
 static char folder[] = "/tmp/tpcomm-status-test-XXXXXX";
 
-/* Connect to a path, @name or tcp:PORT; -1 if that is refused. */
-static int knock(const char *address) {
-    struct sockaddr_un local = {.sun_family = AF_UNIX};
-    struct sockaddr_in remote = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    bool tcp = strncmp(address, "tcp:", 4) == 0;
-    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(address) + (address[0] != '@'));
-    int fd = socket(tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(fd >= 0);
-    snprintf(local.sun_path, sizeof local.sun_path, "%s", address);
-    if (address[0] == '@') local.sun_path[0] = '\0';
-    if (tcp) remote.sin_port = htons((uint16_t)atoi(address + 4));
-    int err =
-        tcp ? connect(fd, (struct sockaddr *)&remote, sizeof remote) : connect(fd, (struct sockaddr *)&local, bytes);
-    if (err == 0) return fd;
-    close(fd);
-    return -1;
-}
-
-/* Everything up to the end, within 10 s; the caller frees. */
-static char *read_all(int fd) {
-    char *text = calloc(1, ANSWER_BYTES);
-    size_t have = 0;
-    CHECK(text != NULL);
-    for (uint64_t start = tpc_clock_ns(); tpc_clock_ns() - start < UINT64_C(10000000000);) {
-        struct pollfd waited = {.fd = fd, .events = POLLIN};
-        if (poll(&waited, 1, 100) != 1) continue;
-        ssize_t got = recv(fd, text + have, ANSWER_BYTES - 1 - have, 0);
-        if (got <= 0) {
-            close(fd);
-            return text;
-        }
-        have += (size_t)got;
-    }
-    FAIL("no end after 10 s; so far: %s", text);
-}
-
-static char *ask(const char *address, const char *request) {
-    int fd = knock(address);
-    if (fd < 0) FAIL("nobody listens at %s: %s", address, strerror(errno));
-    CHECK_EQ(send(fd, request, strlen(request), MSG_NOSIGNAL), (ssize_t)strlen(request));
-    if (strchr(request, '\n') == NULL) CHECK_EQ(shutdown(fd, SHUT_WR), 0);
-    return read_all(fd);
-}
-
 static void check_answer(const char *address, const char *request, const char *piece) {
-    char *text = ask(address, request);
+    char *text = status_ask(address, request);
     if (strstr(text, piece) == NULL) FAIL("%s to '%s' has no '%s':\n%s", address, request, piece, text);
     free(text);
 }
@@ -105,7 +60,7 @@ static void says(rank_t *rank) {
         /* Rank 0 is in call 21 and waits for me; its socket says so. */
         char *text = NULL;
         for (int ms = 0;; ms++) {
-            text = ask(address_of(0, address), "text\n");
+            text = status_ask(address_of(0, address), "text\n");
             if (strstr(text, "waits for rank 1 (last seq 20)") != NULL) break;
             free(text);
             if (ms == 5000) FAIL("never told");
@@ -122,8 +77,8 @@ static void says(rank_t *rank) {
         check_answer(address_of(0, address), "json", "{\"schema\":\"tpcomm-status/1\",");
         check_answer(address_of(0, address), "flight\n", "{\"seq\":1,\"coll\":\"all_reduce\"");
         check_answer(address_of(0, address), "secrets\n", "unknown request");
-        keep("status.json", ask(address_of(0, address), "json\n"));
-        keep("tpcomm-flight-0.json", ask(address_of(0, address), "flight\n"));
+        keep("status.json", status_ask(address_of(0, address), "json\n"));
+        keep("tpcomm-flight-0.json", status_ask(address_of(0, address), "flight\n"));
     }
     CHECK_OK(tpcomm_barrier(rank->comm, NULL));
 }
@@ -134,7 +89,7 @@ static void check_says(int kind, const char *pattern, const char *format) {
     snprintf(address_format, sizeof address_format, "%s", format);
     ranks_run(kind, 2, &config, says, NULL);
     char address[128];
-    if (kind == RANKS_THREADS) CHECK_EQ(knock(address_of(0, address)), -1);
+    if (kind == RANKS_THREADS) CHECK_EQ(status_knock(address_of(0, address)), -1);
     CHECK_EQ(unsetenv("TPCOMM_STATUS_SOCKET"), 0);
 }
 
@@ -143,7 +98,7 @@ static void check_says(int kind, const char *pattern, const char *format) {
 static void disturb(const char *address, int *fds, int count) {
     static char noise[65536];
     for (int i = 0; i < count; i++) {
-        fds[i] = knock(address);
+        fds[i] = status_knock(address);
         if (fds[i] < 0) continue;
         switch (i % 4) {
         case 0: /* silence */
@@ -232,10 +187,10 @@ static void check_other_user(void) {
     if (child == 0) {
         CHECK_EQ(setgid(12345), 0);
         CHECK_EQ(setuid(12345), 0);
-        int fd = knock("@tpcomm-status-test-user");
+        int fd = status_knock("@tpcomm-status-test-user");
         CHECK(fd >= 0);
         (void)!send(fd, "text\n", 5, MSG_NOSIGNAL); /* it may be closed already */
-        char *text = read_all(fd);
+        char *text = status_read(fd);
         if (text[0] != '\0') FAIL("another user was told: %s", text);
         _Exit(0);
     }

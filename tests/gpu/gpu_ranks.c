@@ -6,7 +6,12 @@
 
 #include "multirank/pattern.h"
 
+bool gpu_dry(void) {
+    return getenv("TPCOMM_TEST_DRY") != NULL;
+}
+
 void gpu_need(void) {
+    if (gpu_dry()) return;
     /* Ranks that share a GPU: a queue for each stream, and no kernel loaded while another waits (docs/gpu.md). */
     CHECK_EQ(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1), 0);
     CHECK_EQ(setenv("CUDA_MODULE_LOADING", "EAGER", 1), 0);
@@ -26,6 +31,7 @@ static void count_in_child(int32_t rank, int32_t size, void *arg) {
 
 int gpu_count(void) {
     static int known = -1;
+    if (gpu_dry()) return 1;
     if (known >= 0) return known;
     char path[] = "/tmp/tpcomm-gpu-count-XXXXXX";
     int fd = mkstemp(path), count = 0;
@@ -42,7 +48,7 @@ int gpu_count(void) {
 
 tpcomm_config_t gpu_config(void) {
     return (tpcomm_config_t){.struct_size = sizeof(tpcomm_config_t),
-                             .device_kind = TPCOMM_DEVICE_CUDA,
+                             .device_kind = gpu_dry() ? TPCOMM_DEVICE_CPU : TPCOMM_DEVICE_CUDA,
                              .init_timeout_ms = 60000,
                              .op_timeout_ms = 20000,
                              .share_device = TPCOMM_ON};
@@ -54,7 +60,13 @@ void gpu_stream_new(cudaStream_t *stream_p) {
     CUDA_OK(cudaStreamSynchronize(*stream_p));
 }
 
-static void set_up(gpu_rank_t *rank, int device) {
+void gpu_set_up(gpu_rank_t *rank, int device) {
+    if (gpu_dry()) {
+        rank->in = calloc(1, rank->room + 256);
+        rank->out = calloc(1, rank->room + 256);
+        CHECK(rank->in != NULL && rank->out != NULL);
+        return;
+    }
     CUDA_OK(cudaSetDevice(device));
     CUDA_OK((cudaError_t)gpu_kernels_load());
     gpu_stream_new(&rank->stream);
@@ -62,15 +74,30 @@ static void set_up(gpu_rank_t *rank, int device) {
     CUDA_OK(cudaMalloc((void **)&rank->out, rank->room + 256));
 }
 
+void gpu_free(gpu_rank_t *rank) {
+    if (gpu_dry()) {
+        free(rank->in);
+        free(rank->out);
+        return;
+    }
+    CUDA_OK(cudaFree(rank->in));
+    CUDA_OK(cudaFree(rank->out));
+    if (rank->stream != NULL) CUDA_OK(cudaStreamDestroy(rank->stream));
+}
+
+static void drop_stream(gpu_rank_t *rank) {
+    if (rank->stream != NULL) CUDA_OK(cudaStreamDestroy(rank->stream));
+    rank->stream = NULL;
+}
+
 /* A stream may go behind finalize, and has to last where there is none. */
 static void tear_down(gpu_rank_t *rank) {
-    bool whole = tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK;
-    if (whole) {
+    if (tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK) {
         CHECK_OK(tpcomm_finalize(rank->comm));
-        CUDA_OK(cudaStreamDestroy(rank->stream));
+        drop_stream(rank);
     }
     CHECK_OK(tpcomm_destroy(rank->comm));
-    if (!whole) CUDA_OK(cudaStreamDestroy(rank->stream));
+    drop_stream(rank);
 }
 
 typedef struct {
@@ -83,13 +110,12 @@ typedef struct {
 
 static void *thread_main(void *arg) {
     thread_t *thread = arg;
-    set_up(&thread->rank, thread->device);
+    gpu_set_up(&thread->rank, thread->device);
     pthread_barrier_wait(thread->together); /* no allocation while a peer's kernel may wait */
     thread->fn(&thread->rank);
     tear_down(&thread->rank);
     pthread_barrier_wait(thread->together);
-    CUDA_OK(cudaFree(thread->rank.in));
-    CUDA_OK(cudaFree(thread->rank.out));
+    gpu_free(&thread->rank);
     return NULL;
 }
 
@@ -125,7 +151,7 @@ static void process_main(int32_t r, int32_t size, void *arg) {
     gpu_rank_t rank = {.rank = r, .size = size, .room = process->room, .arg = process->arg};
     tpcomm_config_t config = *process->config;
     config.device = (process->one_each ? r : 0) + 1;
-    set_up(&rank, config.device - 1);
+    gpu_set_up(&rank, config.device - 1);
     CHECK_OK(tpcomm_init_env(&config, &rank.comm));
     process->fn(&rank);
     tear_down(&rank);
@@ -171,15 +197,33 @@ void gpu_process(void (*fn)(void *arg), void *arg) {
 
 /* ------------------------------------------------------------------ data */
 
+void gpu_sync(const gpu_rank_t *rank) {
+    if (!gpu_dry()) CUDA_OK(cudaStreamSynchronize(rank->stream));
+}
+
+void gpu_late(const gpu_rank_t *rank, unsigned ms) {
+    if (gpu_dry())
+        usleep(ms * 1000);
+    else
+        CUDA_OK((cudaError_t)gpu_kernel_delay(ms, rank->stream));
+}
+
+static void copy(const gpu_rank_t *rank, void *to, const void *from, size_t bytes) {
+    if (gpu_dry())
+        memcpy(to, from, bytes);
+    else
+        CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, rank->stream));
+}
+
 void gpu_fetch(const gpu_rank_t *rank, void *to, const void *from, size_t bytes) {
-    CUDA_OK(cudaStreamSynchronize(rank->stream));
-    CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, rank->stream));
-    CUDA_OK(cudaStreamSynchronize(rank->stream));
+    gpu_sync(rank);
+    copy(rank, to, from, bytes);
+    gpu_sync(rank);
 }
 
 void gpu_send(const gpu_rank_t *rank, void *to, const void *from, size_t bytes) {
-    CUDA_OK(cudaStreamSynchronize(rank->stream));
-    CUDA_OK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, rank->stream));
+    gpu_sync(rank);
+    copy(rank, to, from, bytes);
 }
 
 void gpu_pattern_in(const gpu_rank_t *rank, void *in, tpcomm_dtype_t dtype, uint64_t seed, size_t count) {
@@ -188,7 +232,7 @@ void gpu_pattern_in(const gpu_rank_t *rank, void *in, tpcomm_dtype_t dtype, uint
     CHECK(host != NULL);
     pattern_fill(PATTERN_BITS, dtype, seed, rank->rank, count, host);
     gpu_send(rank, in, host, bytes);
-    CUDA_OK(cudaStreamSynchronize(rank->stream));
+    gpu_sync(rank);
     free(host);
 }
 
@@ -216,6 +260,37 @@ void gpu_all_reduce(const gpu_rank_t *rank, void *in, void *out, tpcomm_dtype_t 
 }
 
 void gpu_together(const gpu_rank_t *rank) {
-    CUDA_OK(cudaStreamSynchronize(rank->stream));
+    gpu_sync(rank);
     CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
+}
+
+/* ------------------------------------------------------------------ failures */
+
+tpcomm_status_t gpu_enqueue(const gpu_rank_t *rank, size_t count) {
+    tpcomm_status_t status =
+        tpcomm_all_reduce(rank->comm, rank->in, rank->out, count, TPCOMM_F32, TPCOMM_SUM, rank->stream);
+    if (status != TPCOMM_OK && tpcomm_async_status(rank->comm, NULL) != status)
+        FAIL("rank %d: %s, but the group is not broken in this way: %s", rank->rank, tpcomm_status_name(status),
+             tpcomm_last_error());
+    return status;
+}
+
+static void check_piece(const tpcomm_error_t *failure, const char *piece) {
+    if (piece != NULL && strstr(failure->text, piece) == NULL)
+        FAIL("the failure's text has no '%s': %s", piece, failure->text);
+}
+
+void gpu_await_failure(const gpu_rank_t *rank, tpcomm_status_t want, const char *piece, const char *another) {
+    tpcomm_error_t failure = {.struct_size = sizeof failure};
+    gpu_sync(rank);
+    for (int ms = 0; tpcomm_async_status(rank->comm, &failure) == TPCOMM_OK; ms++) {
+        if (ms == 30000) FAIL("rank %d: the group is not broken after 30 s", rank->rank);
+        usleep(1000);
+    }
+    if (failure.status != want)
+        FAIL("rank %d: %s, want %s: %s", rank->rank, tpcomm_status_name(failure.status), tpcomm_status_name(want),
+             failure.text);
+    check_piece(&failure, piece);
+    check_piece(&failure, another);
+    CHECK_STATUS(tpcomm_all_reduce(rank->comm, rank->in, rank->out, 1, TPCOMM_F32, TPCOMM_SUM, rank->stream), want);
 }

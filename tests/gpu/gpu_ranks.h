@@ -32,6 +32,12 @@ typedef void (*gpu_fn)(gpu_rank_t *rank);
 void gpu_need(void);
 int gpu_count(void);
 
+/**
+ * TPCOMM_TEST_DRY is set: ranks, memory and calls are the cpu device's, and whatever is CUDA's alone is left out. Tries
+ * a test's own logic on a machine without a GPU; proves nothing of one.
+ */
+bool gpu_dry(void);
+
 /** A config for GPU tests: sharing on, short limits. */
 tpcomm_config_t gpu_config(void);
 
@@ -41,6 +47,10 @@ tpcomm_config_t gpu_config(void);
  * these wait for it (seen on an H200: 46 of 80 first calls; none of 38 on streams that had run a kernel).
  */
 void gpu_stream_new(cudaStream_t *stream_p);
+
+/** What gpu_run does before init and behind destroy, for tests that make their groups themselves. */
+void gpu_set_up(gpu_rank_t *rank, int device);
+void gpu_free(gpu_rank_t *rank);
 
 /** Make size ranks, give each a stream and buffers, run fn, finalize where healthy, destroy. one_each: a device a rank.
  */
@@ -62,6 +72,21 @@ void gpu_pattern_check(const gpu_rank_t *rank, const void *out, tpcomm_dtype_t d
                        const char *what);
 void gpu_all_reduce(const gpu_rank_t *rank, void *in, void *out, tpcomm_dtype_t dtype, uint64_t seed, size_t count,
                     const char *what);
+
+/** Wait for the rank's stream. */
+void gpu_sync(const gpu_rank_t *rank);
+
+/** What comes behind it on the rank's stream is ms late. */
+void gpu_late(const gpu_rank_t *rank, unsigned ms);
+
+/** Enqueue an all_reduce (f32, sum) from in to out: OK, or the failure in force. */
+tpcomm_status_t gpu_enqueue(const gpu_rank_t *rank, size_t count);
+
+/**
+ * Wait for the stream and until the group is broken: in this way, with these pieces in its text (NULL: none), and later
+ * calls fail alike.
+ */
+void gpu_await_failure(const gpu_rank_t *rank, tpcomm_status_t want, const char *piece, const char *another);
 
 /** All ranks' streams are idle and all ranks are here: memory may be allocated and freed until the next call. */
 void gpu_together(const gpu_rank_t *rank);
