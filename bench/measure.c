@@ -102,8 +102,13 @@ static bool path_is(tpcomm_path_t path, const char *name) {
 bool bench_call_is_exact(const tpcomm_t *comm, const tpcomm_call_t *call) {
     tpcomm_decision_t decision = {.struct_size = sizeof decision};
     if (tpcomm_explain(comm, call, &decision) != TPCOMM_OK) return true;
-    if (path_is(decision.path, "nccl") || path_is(decision.path, "hier")) return false;
-    if (!path_is(decision.path, "unfused")) return true;
+    const tpcomm_path_t paths[] = {decision.path, decision.other_path}; /* eager and captured calls share one table */
+    bool composed = false;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (path_is(paths[i], "nccl") || path_is(paths[i], "hier")) return false;
+        composed = composed || path_is(paths[i], "unfused");
+    }
+    if (!composed) return true;
     tpcomm_call_t inside = *call;
     inside.coll = TPCOMM_ALL_REDUCE;
     inside.op = TPCOMM_SUM;
@@ -162,6 +167,7 @@ static tpcomm_status_t begin_course(measurement_t *m, const bench_work_t *work, 
     memset(course, 0, sizeof *course);
     result->host_us = result->first_us = NAN;
     tpcomm_call_t call = describe(work, variant->path);
+    if (m->how->graph) call.flags = TPCOMM_CALL_CAPTURED; /* what is explained, not what is called */
     result->decision = (tpcomm_decision_t){.struct_size = sizeof result->decision};
     tpcomm_status_t status = tpcomm_explain(lane->comm, &call, &result->decision);
     if (status != TPCOMM_OK) { /* the same answer on every rank: a choice looks at nothing else */
@@ -268,6 +274,8 @@ static tpcomm_status_t warm_up(const measurement_t *m, course_t *course) {
     if (status == TPCOMM_OK) status = settle(lane);
     if (status == TPCOMM_OK) status = read_counters(lane, &before);
     uint64_t start = tpc_clock_ns(), calls = m->how->warmup_calls > 2 ? m->how->warmup_calls : 2, first = 0;
+    tpcomm_path_t asked = course->act.variant.path;
+    if (m->how->graph) course->act.variant.path = course->result->decision.path; /* what captured calls will take */
     for (uint64_t i = 0; i < calls && status == TPCOMM_OK; i++) {
         status = bench_act_call(&course->act, i);
         if (i > 0 || status != TPCOMM_OK) continue;
@@ -275,6 +283,7 @@ static tpcomm_status_t warm_up(const measurement_t *m, course_t *course) {
         first = tpc_clock_ns() - start;
         start = tpc_clock_ns();
     }
+    course->act.variant.path = asked;
     if (status == TPCOMM_OK) status = bench_device_sync(lane->device);
     course->result->first_us = (double)first / 1000;
     course->expected_us = (double)(tpc_clock_ns() - start) / 1000 / (double)(calls - 1);

@@ -94,8 +94,8 @@ tpcomm_status_t bench_measure(bench_lane_t *lane, const bench_measuring_t *how, 
 void bench_measured_free(bench_measured_t *results, size_t count);
 
 /**
- * Whether the results of a call are those of the written contract on the path that it would take; otherwise that path,
- * or the one inside it, adds in an order of its own.
+ * Whether the results of a call are those of the written contract on the path that it would take, eager or captured;
+ * otherwise that path, or the one inside it, adds in an order of its own.
  */
 bool bench_call_is_exact(const tpcomm_t *comm, const tpcomm_call_t *call);
 

@@ -72,6 +72,7 @@ static tpcomm_status_t read_facts(bench_run_t *run) {
 static bool can_carry(const bench_run_t *run, tpcomm_path_t path, const uint32_t range[BENCH_WARMUP_SIZES]) {
     for (size_t i = 0; i < BENCH_WARMUP_SIZES; i++) {
         tpcomm_call_t call = bench_run_describe(run->replay, bench_replay_elements(run->replay, range[i]), path);
+        if (run->replay->graph) call.flags = TPCOMM_CALL_CAPTURED;
         tpcomm_decision_t decision = {.struct_size = sizeof decision};
         if (tpcomm_explain(run->comm, &call, &decision) != TPCOMM_OK) return false;
     }
@@ -111,6 +112,7 @@ static int compare_tokens(const void *a, const void *b) {
 
 static tpcomm_status_t explain(const bench_run_t *run, uint32_t tokens, tpcomm_decision_t *decision_p) {
     tpcomm_call_t call = bench_run_describe(run->replay, bench_replay_elements(run->replay, tokens), run->replay->path);
+    if (run->replay->graph) call.flags = TPCOMM_CALL_CAPTURED;
     *decision_p = (tpcomm_decision_t){.struct_size = sizeof *decision_p};
     return tpcomm_explain(run->comm, &call, decision_p);
 }

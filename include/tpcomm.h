@@ -313,6 +313,11 @@ TPCOMM_API tpcomm_status_t tpcomm_async_status(const tpcomm_t *comm, tpcomm_erro
 
 /* ---------------------------------------------------------------- collectives */
 
+/** Bits of tpcomm_call_t.flags. */
+enum {
+    TPCOMM_CALL_CAPTURED = 1 /**< tpcomm_explain: as if its stream were being captured. Of a call its stream says it */
+};
+
 /** One collective call; serves tpcomm_call and tpcomm_explain alike. */
 typedef struct {
     uint32_t struct_size; /**< sizeof(tpcomm_call_t) */
@@ -320,7 +325,7 @@ typedef struct {
     tpcomm_dtype_t dtype; /**< not looked at by a barrier */
     tpcomm_op_t op;       /**< not looked at by a barrier */
     tpcomm_path_t path;   /**< forced path; 0: chosen */
-    uint32_t flags;       /**< must be 0 */
+    uint32_t flags;       /**< TPCOMM_CALL_*; 0 in a call */
     int32_t root;         /**< group rank whose data a broadcast sends; otherwise not looked at */
     int32_t hidden; /**< all_gather_rows and calls with a norm: elements of a row, count is rows * hidden; else 0 */
     const void *in; /**< on the group's device; size and overlap: see the collective; may be NULL if count is 0 */
@@ -676,10 +681,13 @@ typedef struct {
     int32_t rejected_count;
     char reason[256];
     tpcomm_rejected_t rejected[8];
+    int32_t capturing; /**< switch; on: the choice for a call that is captured in a graph; off: for an eager one */
+    tpcomm_path_t other_path; /**< the choice for the same call the other way; 0: no path carries that */
 } tpcomm_decision_t;
 
 /**
- * Say which path a call would take and why; runs nothing.
+ * Say which path a call would take and why; runs nothing. It may be another one while a graph is captured: flag
+ * TPCOMM_CALL_CAPTURED asks for that, decision.other_path tells it in short.
  * @param call  pointers in it are not looked at.
  * @param decision  out.
  * Collective: no. Blocks: no. Threads: any. Fails: as tpcomm_call where the call itself is refused.
@@ -687,7 +695,8 @@ typedef struct {
 TPCOMM_API tpcomm_status_t tpcomm_explain(const tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_decision_t *decision);
 
 /**
- * The same as a text of several lines: the call, the path, the reason, each rejected path.
+ * The same as a text of several lines: the call, the path, the reason, the choice the other way (in a graph, or outside
+ * of one), each rejected path.
  * @param text  out, bytes long, always terminated.
  * Fails: TOO_SMALL if the text was cut.
  */

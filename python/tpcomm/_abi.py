@@ -94,6 +94,7 @@ CHECK_SYNC = 3
 DEFAULT = 0
 ON = 1
 OFF = 2
+CALL_CAPTURED = 1
 
 SOURCE_NONE = 0
 SOURCE_MEASURED = 1
@@ -228,6 +229,8 @@ class decision_t(Structure):
         ("rejected_count", c_int32),
         ("reason", c_char * 256),
         ("rejected", rejected_t * 8),
+        ("capturing", c_int32),
+        ("other_path", path_t),
     ]
 
 

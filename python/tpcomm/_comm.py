@@ -331,10 +331,12 @@ class Comm:
                        name_of(_values.COLLS, known.coll) if known.coll else None, known.seq, py_text(known.text))
 
     def explain(self, coll: str = "all_reduce", count: int = 0, dtype: str = "float32", op: str = "sum", *, root: int = 0,
-                hidden: int = 0, path: Optional[str] = None) -> Decision:
-        """Say which path a call would take and why; runs nothing. dtype: as numpy and torch name it. hidden: of calls on rows."""
+                hidden: int = 0, path: Optional[str] = None, capturing: bool = False) -> Decision:
+        """Say which path a call would take and why; runs nothing. dtype: as numpy and torch name it. hidden: of calls on rows.
+        capturing: as if a graph were captured; the other way stands in other_path."""
         request = _abi.call_t(ctypes.sizeof(_abi.call_t), one_of(_values.COLLS, "coll", coll), one_of(DTYPES, "dtype", dtype),
-                              one_of(_values.OPS, "op", op), one_of(_values.PATHS, "path", path), 0, int32("root", root),
+                              one_of(_values.OPS, "op", op), one_of(_values.PATHS, "path", path),
+                              _abi.CALL_CAPTURED if capturing else 0, int32("root", root),
                               int32("hidden", hidden), None, None,
                               uint64("count", count), 0)
         made = _abi.decision_t(ctypes.sizeof(_abi.decision_t))
@@ -344,7 +346,8 @@ class Comm:
         rejected = {py_text(lib.path_name(each.path)): py_text(each.why_not) for each in made.rejected[:made.rejected_count]}
         return Decision(py_text(lib.path_name(made.path)), py_text(made.reason), made.bytes_min, made.bytes_max,
                         made.expected_ns if made.expected_ns >= 0 else None, _values.SOURCES.get(made.source, "?"), rejected,
-                        py_text(text.value))
+                        py_text(text.value), made.capturing == _abi.ON,
+                        py_text(lib.path_name(made.other_path)) if made.other_path else None)
 
     def info(self) -> Info:
         """Facts about the communicator."""

@@ -61,6 +61,8 @@ class Decision:
     source: str  #: of the row that decided: "none", "measured", "estimated"
     rejected: Dict[str, str]  #: each other path: why not
     text: str = field(repr=False)
+    capturing: bool = False  #: the choice for a call that is captured in a graph; else for an eager one
+    other_path: Optional[str] = None  #: the choice for the same call the other way; None: no path carries that
 
     def __str__(self) -> str:
         return self.text

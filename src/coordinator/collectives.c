@@ -18,8 +18,8 @@
 static tpcomm_status_t check_names(const tpcomm_t *comm, const tpcomm_call_t *call) {
     if (call->coll <= 0 || tpcomm_coll_name(call->coll)[0] == '?')
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.coll is %d, which is no collective", call->coll);
-    if (call->flags != 0)
-        return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.flags is %#x; no flag is defined", call->flags);
+    if ((call->flags & ~(uint32_t)TPCOMM_CALL_CAPTURED) != 0)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.flags is %#x, with bits that no flag has", call->flags);
     if (call->hidden != 0 && !tpc_coll_has_rows(call->coll))
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "call.hidden is %d, but %s has no rows; it must be 0", call->hidden,
                          tpcomm_coll_name(call->coll));
@@ -260,6 +260,9 @@ tpcomm_status_t tpc_comm_submit(tpcomm_t *comm, const tpcomm_call_t *call, const
 static tpcomm_status_t run_checked(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream) {
     tpcomm_status_t status = tpc_comm_check(comm);
     if (status == TPCOMM_OK) status = check_names(comm, call);
+    if (status == TPCOMM_OK && call->flags != 0)
+        status = tpc_error(TPCOMM_ERR_INVALID_ARG,
+                           "call.flags is %#x: that is for tpcomm_explain; of a call its stream says it", call->flags);
     if (status == TPCOMM_OK && tpc_coll_norms(call->coll))
         status = tpc_error(TPCOMM_ERR_INVALID_ARG, "call.coll is %s, which takes more: call tpcomm_%s",
                            tpcomm_coll_name(call->coll), tpcomm_coll_name(call->coll));
@@ -333,6 +336,7 @@ static tpcomm_status_t explain(const tpcomm_t *comm, const tpcomm_call_t *call, 
     *known_p = known;
     tpc_rows_t rows = {.form = is_unequal(comm, &known) ? TPC_ROWS_UNEQUAL : 0};
     tpc_call_key_t key = key_of(comm, &known, &rows);
+    key.capturing = (known.flags & TPCOMM_CALL_CAPTURED) != 0;
     status = tpc_dispatch_explain(comm->dispatch, &key, known.path, decision_p);
     return status == TPCOMM_OK ? TPCOMM_OK : tpc_comm_refused(comm, status);
 }
@@ -342,6 +346,21 @@ tpcomm_status_t tpcomm_explain(const tpcomm_t *comm, const tpcomm_call_t *call, 
     tpcomm_decision_t made = {0};
     tpcomm_status_t status = explain(comm, call, &known, &made);
     return status != TPCOMM_OK ? status : tpc_struct_out("tpcomm_decision", &made, sizeof made, decision);
+}
+
+/* What the same call takes in a graph, or outside of one. */
+static size_t other_text(const tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_decision_t *decision, char *text,
+                         size_t bytes, size_t used) {
+    const char *where = decision->capturing == TPCOMM_ON ? "outside a graph" : "captured in a graph";
+    if (decision->other_path == decision->path)
+        return tpc_text_append(text, bytes, used, "  %s: the same path\n", where);
+    if (decision->other_path == 0) return tpc_text_append(text, bytes, used, "  %s: no path\n", where);
+    tpcomm_call_t other = *call, known = {0};
+    tpcomm_decision_t made = {0};
+    other.flags ^= TPCOMM_CALL_CAPTURED;
+    if (explain(comm, &other, &known, &made) != TPCOMM_OK) return used;
+    return tpc_text_append(text, bytes, used, "  %s: %s, because: %s\n", where, tpcomm_path_name(made.path),
+                           made.reason);
 }
 
 tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *call, char *text, size_t bytes) {
@@ -362,7 +381,8 @@ tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *c
     if (known.hidden != 0) used = tpc_text_append(text, bytes, used, ", rows of %d", known.hidden);
     if (tpc_coll_reduces(known.coll) && !tpc_coll_norms(known.coll))
         used = tpc_text_append(text, bytes, used, ", %s", tpcomm_op_name(known.op));
-    used = tpc_text_append(text, bytes, used, ", %d ranks: %s\n  because: %s\n", comm->size,
+    used = tpc_text_append(text, bytes, used, ", %d ranks%s: %s\n  because: %s\n", comm->size,
+                           known.flags & TPCOMM_CALL_CAPTURED ? ", captured in a graph" : "",
                            tpcomm_path_name(decision.path), decision.reason);
     if (decision.bytes_max == UINT64_MAX)
         used =
@@ -370,6 +390,8 @@ tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *c
     else
         used = tpc_text_append(text, bytes, used, "  holds from %llu to %llu bytes\n",
                                (unsigned long long)decision.bytes_min, (unsigned long long)decision.bytes_max);
+    if (comm->agreed.device_kind == TPCOMM_DEVICE_CUDA || decision.other_path != decision.path)
+        used = other_text(comm, &known, &decision, text, bytes, used);
     if (decision.expected_ns >= 0)
         used = tpc_text_append(text, bytes, used, "  expected: %.1f us\n", (double)decision.expected_ns / 1000.0);
     for (int32_t i = 0; i < decision.rejected_count; i++)

@@ -264,6 +264,14 @@ static tpcomm_status_t check_asked(const tpc_dispatch_t *dispatch, const tpc_cal
                      tpcomm_op_name(key->op), why);
 }
 
+/* Without a word of why: 0 where it is refused. */
+static tpcomm_path_t path_of(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t forced) {
+    tpcomm_path_t asked = asked_for(dispatch, key, forced);
+    if (asked != 0) return hard_limit(dispatch, asked, key) == NULL ? asked : 0;
+    const range_t *range = find_range(dispatch, key);
+    return range != NULL ? settle(dispatch, key, range) : 0;
+}
+
 tpcomm_status_t tpc_dispatch_choose(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t forced,
                                     tpc_choice_t *choice_p) {
     tpcomm_path_t path = asked_for(dispatch, key, forced);
@@ -298,9 +306,10 @@ static void explain_row(const tpc_dispatch_t *dispatch, const range_t *range, tp
     }
     char limit[40] = "any size";
     if (row->bytes_max != UINT64_MAX) snprintf(limit, sizeof limit, "%llu bytes", (unsigned long long)row->bytes_max);
-    int used = snprintf(decision->reason, sizeof decision->reason, "%s row: %s, %s, %d ranks, %llu bytes to %s (%s)",
+    const char *mode = row->capturing == TPCOMM_ON ? ", captured" : row->capturing == TPCOMM_OFF ? ", eager" : "";
+    int used = snprintf(decision->reason, sizeof decision->reason, "%s row: %s, %s%s, %d ranks, %llu bytes to %s (%s)",
                         row->built_in ? "built-in" : "tuning file's", tpcomm_coll_name(row->coll),
-                        row->dtype == 0 ? "any dtype" : tpcomm_dtype_name(row->dtype), row->size,
+                        row->dtype == 0 ? "any dtype" : tpcomm_dtype_name(row->dtype), mode, row->size,
                         (unsigned long long)row->bytes_min, limit,
                         row->source == TPCOMM_SOURCE_MEASURED ? "measured" : "estimated");
     if (row->size != dispatch->agreed.size && used > 0 && (size_t)used < sizeof decision->reason)
@@ -319,6 +328,10 @@ static int64_t expected_ns(const tpc_row_t *row, uint64_t bytes) {
 tpcomm_status_t tpc_dispatch_explain(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t forced,
                                      tpcomm_decision_t *decision_p) {
     tpcomm_decision_t decision = {.expected_ns = -1, .bytes_max = UINT64_MAX};
+    tpc_call_key_t other = *key;
+    other.capturing = !key->capturing;
+    decision.capturing = key->capturing ? TPCOMM_ON : TPCOMM_OFF;
+    decision.other_path = path_of(dispatch, &other, forced);
     tpcomm_path_t asked = asked_for(dispatch, key, forced);
     if (asked != 0) {
         tpcomm_status_t status = check_asked(dispatch, key, asked);

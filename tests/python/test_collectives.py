@@ -210,6 +210,9 @@ def facts(comm):
     assert set(decision.rejected) == {"cpu_twoshot", "local"} and "1000 bf16" in decision.text
     assert comm.explain("all_reduce", 1000, path="cpu_twoshot").path == "cpu_twoshot"
     assert comm.explain("barrier").path
+    captured = comm.explain("all_reduce", 1000, "bfloat16", capturing=True)
+    assert (decision.capturing, captured.capturing) == (False, True) and captured.path == decision.other_path and captured.other_path == decision.path
+    assert "captured in a graph" in captured.text and "captured" not in decision.text
     for arguments, why in ((("reduce",), "coll is 'reduce'"), (("all_reduce", 1, "int16"), "dtype is 'int16'"), (("all_reduce", -1), "count is -1")):
         with pytest.raises(ValueError, match=why):
             comm.explain(*arguments)

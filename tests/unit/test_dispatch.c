@@ -2,8 +2,9 @@
 /*
  * Check the choice: limits are bytes and exact (P3), the documented precedence and what happens for a group size
  * without rows (P4), a forced path is refused where it cannot be, explain and choose say the same for every size,
- * ranges cover everything, several GPUs get NCCL for large messages and go without it where it was left out, and no
- * fact that a rank alone knows can enter (F1: the choice has no argument for it).
+ * ranges cover everything, rows of captured calls and of eager ones are kept apart and both are told, several GPUs get
+ * NCCL for large messages and go without it where it was left out, and no fact that a rank alone knows can enter (F1:
+ * the choice has no argument for it).
  */
 #include "check.h"
 #include "coordinator/backends.h"
@@ -185,6 +186,49 @@ static void precedence(void) {
     tpc_dispatch_free(dispatch);
 }
 
+/* Rows of captured calls alone, of eager ones alone, and of both; explain says either choice and the other's path. */
+static void by_mode(void) {
+    tpc_table_builtin(&table);
+    tpc_row_t captured = row_of(2, 1000, 1999, TPCOMM_PATH_CPU_TWOSHOT), eager = row_of(2, 2000, 2999, 0);
+    captured.capturing = TPCOMM_ON;
+    eager.capturing = TPCOMM_OFF;
+    eager.path = TPCOMM_PATH_CPU_TWOSHOT;
+    put_row(captured);
+    put_row(eager);
+    put_row(row_of(2, 3000, 3999, TPCOMM_PATH_CPU_TWOSHOT));
+    static const struct {
+        uint64_t bytes;
+        bool twoshot[2]; /* eager, captured */
+    } want[] = {{999, {false, false}}, {1000, {false, true}},  {1999, {false, true}},
+                {2000, {true, false}}, {2999, {true, false}},  {3000, {true, true}},
+                {3999, {true, true}},  {4000, {false, false}}, {70000, {true, true}}};
+    tpc_dispatch_t *dispatch = make(2, 0), *forced = make(2, TPCOMM_PATH_CPU_TWOSHOT);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        for (int mode = 0; mode < 2; mode++) {
+            tpcomm_path_t paths[] = {TPCOMM_PATH_CPU_ONESHOT, TPCOMM_PATH_CPU_TWOSHOT};
+            tpc_call_key_t key = key_of(want[i].bytes);
+            tpc_choice_t choice;
+            tpcomm_decision_t decision;
+            key.capturing = mode != 0;
+            CHECK_OK(tpc_dispatch_choose(dispatch, &key, 0, &choice));
+            CHECK_EQ(choice.path, paths[want[i].twoshot[mode]]);
+            CHECK_OK(tpc_dispatch_explain(dispatch, &key, 0, &decision));
+            CHECK_EQ(decision.path, choice.path);
+            CHECK_EQ(decision.capturing, mode ? TPCOMM_ON : TPCOMM_OFF);
+            CHECK_EQ(decision.other_path, paths[want[i].twoshot[!mode]]);
+            CHECK(decision.bytes_min <= key.bytes && key.bytes <= decision.bytes_max);
+            bool of_mode = key.bytes >= 1000 && key.bytes < 3000 && decision.path == TPCOMM_PATH_CPU_TWOSHOT;
+            CHECK_EQ(strstr(decision.reason, mode ? ", captured," : ", eager,") != NULL, of_mode);
+            CHECK_OK(tpc_dispatch_explain(forced, &key, 0, &decision));
+            CHECK_EQ(decision.path, TPCOMM_PATH_CPU_TWOSHOT);
+            CHECK_EQ(decision.other_path, TPCOMM_PATH_CPU_TWOSHOT);
+            CHECK_OK(tpc_dispatch_explain(dispatch, &key, TPCOMM_PATH_CPU_ONESHOT, &decision));
+            CHECK_EQ(decision.other_path, TPCOMM_PATH_CPU_ONESHOT);
+        }
+    tpc_dispatch_free(dispatch);
+    tpc_dispatch_free(forced);
+}
+
 static void absent_group_size(void) {
     tpc_table_builtin(&table);
     put_row(row_of(4, 0, UINT64_MAX, TPCOMM_PATH_CPU_ONESHOT)); /* a tuning row speaks of its own group size alone */
@@ -244,12 +288,14 @@ static void random_tables(void) {
                                                                : a,
                                    random_next(&seed) % 2 ? TPCOMM_PATH_CPU_ONESHOT : TPCOMM_PATH_CPU_TWOSHOT);
             if (random_next(&seed) % 3 == 0) row.dtype = (tpcomm_dtype_t)(1 + random_next(&seed) % 10);
+            row.capturing = (int32_t)(random_next(&seed) % 3); /* any, on, off */
             put_row(row);
         }
         tpc_dispatch_t *one = make(size, 0), *two = make(size, 0);
         for (int i = 0; i < 200; i++) {
             tpc_call_key_t key = key_of(random_next(&seed) >> (random_next(&seed) % 64));
             key.dtype = (tpcomm_dtype_t)(1 + random_next(&seed) % 10);
+            key.capturing = random_next(&seed) % 2 != 0;
             tpc_choice_t a, b;
             tpcomm_decision_t decision;
             CHECK_OK(tpc_dispatch_choose(one, &key, 0, &a));
@@ -257,6 +303,10 @@ static void random_tables(void) {
             CHECK_EQ(a.path, b.path);
             CHECK_OK(tpc_dispatch_explain(one, &key, 0, &decision));
             CHECK_EQ(a.path, decision.path);
+            tpc_call_key_t other = key;
+            other.capturing = !key.capturing;
+            CHECK_OK(tpc_dispatch_choose(one, &other, 0, &b));
+            CHECK_EQ(decision.other_path, b.path);
             CHECK(decision.bytes_min <= key.bytes && key.bytes <= decision.bytes_max);
             for (int end = 0; end < 2; end++) {
                 tpc_call_key_t at = key;
@@ -330,6 +380,7 @@ int main(void) {
     limits_of_norms();
     gate_is_capacity();
     precedence();
+    by_mode();
     absent_group_size();
     refusals();
     several_gpus();
