@@ -93,6 +93,9 @@ struct tpc_backend {
     bool notes_calls; /**< its device compares no calls: the host notes those of groups that have it (health/calls.h) */
     /** What it works with in this group, for tpcomm_comm_info: "avx512", or a library with version and path. */
     const char *(*describe)(const void *state);
+    /** Version of the library it works with, as tuning files name it: "2.28.9"; "": its own code, which has this
+     * library's. */
+    const char *(*version)(const void *state);
     /** NULL where the path can carry such calls in such a group, else why not (static text). Pure. */
     const char *(*why_not)(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key);
     /** Bytes of workspace->data it wants in such a group. Pure. Fails: TOO_SMALL where the limit leaves too little. */
@@ -124,6 +127,12 @@ struct tpc_backend {
     /** Carry one call. On a GPU: the device is current, and the stream is behind the group's call before. */
     tpcomm_status_t (*run)(void *state, const tpc_request_t *request, tpc_outcome_t *outcome_p);
 };
+
+/** For backends of this library's own code. */
+static inline const char *tpc_backend_own_version(const void *state) {
+    (void)state;
+    return "";
+}
 
 /** The norm of rows alone, on one kind of device; in is the sum, and goes to sum as well where that is given. Checked
  * arguments, every default filled in. */

@@ -155,6 +155,12 @@ bool tpc_backend_set_notes(const tpc_backend_set_t *set) {
     return false;
 }
 
+const char *tpc_backend_set_version(const tpc_backend_set_t *set, tpcomm_path_t path) {
+    int32_t index = -1;
+    const tpc_backend_t *backend = tpc_backend_set_of_path(set, path, &index);
+    return backend != NULL && set->state[index] != NULL ? backend->version(set->state[index]) : "";
+}
+
 uint64_t tpc_backend_set_made(const tpc_backend_set_t *set) {
     uint64_t made = 0;
     for (int32_t i = 0; i < set->count; i++)

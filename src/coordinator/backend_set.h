@@ -47,6 +47,8 @@ bool tpc_backend_set_notes(const tpc_backend_set_t *set);
 
 /** What one of them works with, or why it was not made; "" where there is none. */
 const char *tpc_backend_set_describe(const tpc_backend_set_t *set, int32_t index);
+/** Version of the library behind a path; "": our own code, or none that was made has it. */
+const char *tpc_backend_set_version(const tpc_backend_set_t *set, tpcomm_path_t path);
 
 /** NULL where the path can carry such calls in this group, else why not. */
 const char *tpc_backend_set_why_not(const tpc_backend_set_t *set, const tpc_agreed_t *agreed, tpcomm_path_t path,

@@ -140,19 +140,29 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
                      tpcomm_path_name(settings->forced_path), comm->name, comm->size, why_not);
 }
 
-/* The leader reads the tuning file, if any, and hands its rows to all. */
-static tpcomm_status_t share_table(tpcomm_t *comm, const tpc_team_t *team, tpc_table_t *table,
-                                   const tpc_deadline_t *deadline) {
-    const char *device = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA ? comm->devices[0].name : "cpu";
-    tpc_table_builtin(table);
-    if (comm->world->settings->tuning_file[0] == '\0') return TPCOMM_OK;
-    tpcomm_status_t status = TPCOMM_OK;
-    if (team->me == 0)
-        status = tpc_table_read(comm->world->settings->tuning_file, device, tpc_bootstrap_size(comm->world->bootstrap),
-                                table);
+static tpcomm_status_t read_table(const tpcomm_t *comm, tpc_table_t *table) {
+    tpc_table_world_t world = {.size = comm->size, .topology = tpc_topology_name(comm->agreed.topology)};
+    for (int32_t r = 0; r < comm->size; r++)
+        world.device[r] = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA ? comm->devices[r].name : "cpu";
+    return tpc_table_read(comm->world->settings->tuning_file, &world, table);
+}
+
+/* Once a world: rank 0 reads the tuning file, if any, and hands its rows to all. */
+static tpcomm_status_t share_table(tpcomm_t *comm, const tpc_team_t *team, const tpc_deadline_t *deadline) {
+    tpc_table_t *table = malloc(sizeof *table);
+    comm->world->table = table;
+    if (comm->world->settings->tuning_file[0] == '\0') {
+        if (table == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+        tpc_table_builtin(table);
+        return TPCOMM_OK;
+    }
+    tpcomm_status_t status = TPCOMM_OK; /* a failure is brought to the step, so that every rank learns of it */
+    if (table == NULL) status = tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    if (status == TPCOMM_OK && team->me == 0) status = read_table(comm, table);
     if (team->n == 1) return status;
     void *data = table;
-    size_t bytes = team->me == 0 ? offsetof(tpc_table_t, rows) + table->count * sizeof *table->rows : 0;
+    size_t bytes = 0;
+    if (status == TPCOMM_OK && team->me == 0) bytes = offsetof(tpc_table_t, rows) + table->count * sizeof *table->rows;
     status = tpc_team_broadcast(comm->world->bootstrap, team, "read tuning file", status, &data, &bytes, deadline);
     if (status != TPCOMM_OK || team->me == 0) return status;
     bool fits = bytes >= offsetof(tpc_table_t, rows) && bytes <= sizeof *table;
@@ -164,8 +174,8 @@ static tpcomm_status_t share_table(tpcomm_t *comm, const tpc_team_t *team, tpc_t
 }
 
 /* The last vote: what the choice depends on is equal, and everybody has everything. */
-static tpcomm_status_t vote_ready(tpcomm_t *comm, const tpc_team_t *team, const tpc_table_t *table,
-                                  tpcomm_status_t status, const tpc_deadline_t *deadline) {
+static tpcomm_status_t vote_ready(tpcomm_t *comm, const tpc_team_t *team, tpcomm_status_t status,
+                                  const tpc_deadline_t *deadline) {
     tpc_agree_item_t items[2] = {{.name = "hash of the tuning table", .set = true},
                                  {.name = "hash of the agreed record", .set = true}};
     const tpc_agreed_t *a = &comm->agreed;
@@ -178,7 +188,7 @@ static tpcomm_status_t vote_ready(tpcomm_t *comm, const tpc_team_t *team, const 
                          (uint64_t)a->forced_path,
                          a->workspace_bytes,
                          tpc_backend_set_made(&comm->backends)};
-    uint64_t table_hash = tpc_hook_value("table_hash", tpc_table_hash(table));
+    uint64_t table_hash = tpc_hook_value("table_hash", tpc_table_hash(comm->world->table));
     snprintf(items[0].value, sizeof items[0].value, "%016llx", (unsigned long long)table_hash);
     snprintf(items[1].value, sizeof items[1].value, "%016llx",
              (unsigned long long)tpc_hash(TPC_HASH_START, record, sizeof record));
@@ -343,11 +353,14 @@ static tpcomm_status_t make_records(tpcomm_t *comm) {
     return status == TPCOMM_OK ? tpc_flight_init(&comm->host.flight, records) : status;
 }
 
-static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_team_t *team, const tpc_table_t *table, bool is_world,
-                                  size_t device_bytes, const tpc_deadline_t *deadline) {
+static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_team_t *team, bool is_world, size_t device_bytes,
+                                  const tpc_deadline_t *deadline) {
+    const tpc_table_t *table = comm->world->table;
     tpcomm_status_t status = make_records(comm);
     if (status == TPCOMM_OK) status = make_planes(comm, team, device_bytes, deadline);
     if (status == TPCOMM_OK) tpc_world_enlist(comm->world, comm);
+    if (status == TPCOMM_OK)
+        status = tpc_table_check_nccl(table, tpc_backend_set_version(&comm->backends, TPCOMM_PATH_NCCL));
     if (status == TPCOMM_OK)
         status = tpc_dispatch_new(&comm->agreed, table, comm->backends.list, comm->backends.why_not, &comm->dispatch);
     if (status == TPCOMM_OK) status = tpc_hook("watch", comm->rank);
@@ -359,13 +372,8 @@ tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan
                                 tpcomm_t **comm_p) {
     size_t device_bytes = 0, host_bytes = 0;
     tpc_kept_sweep(); /* before memory is asked for */
-    tpc_table_t *table = malloc(sizeof *table);
     tpcomm_t *comm = calloc(1, sizeof *comm);
-    if (comm == NULL || table == NULL) {
-        free(comm);
-        free(table);
-        return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
-    }
+    if (comm == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
     comm->world = world;
     comm->rank = plan->me;
     comm->size = plan->n;
@@ -380,22 +388,20 @@ tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan
     tpcomm_status_t status = TPCOMM_OK;
     if (plan->is_world) status = tpc_settings_agree(world->settings, world->bootstrap, &team, deadline);
     if (status == TPCOMM_OK) status = decide_facts(comm, &team, deadline);
-    if (status == TPCOMM_OK) status = share_table(comm, &team, table, deadline);
+    if (status == TPCOMM_OK && plan->is_world) status = share_table(comm, &team, deadline);
     if (status == TPCOMM_OK) status = plan_workspace(comm, &device_bytes, &host_bytes);
     if (status == TPCOMM_OK)
         status = open_workspace(comm, &team, slots_bytes(comm) + device_bytes + host_bytes, deadline);
     if (status == TPCOMM_OK) {
         set_up_health(comm);
-        status = make_parts(comm, &team, table, plan->is_world, device_bytes, deadline);
-        status = vote_ready(comm, &team, table, status, deadline);
+        status = make_parts(comm, &team, plan->is_world, device_bytes, deadline);
+        status = vote_ready(comm, &team, status, deadline);
     }
     if (status != TPCOMM_OK) {
         tpc_comm_free(comm);
-        free(table);
         return status;
     }
-    snprintf(comm->tuning_origin, sizeof comm->tuning_origin, "%s", table->origin);
-    free(table);
+    snprintf(comm->tuning_origin, sizeof comm->tuning_origin, "%s", world->table->origin);
     *comm_p = comm;
     return TPCOMM_OK;
 }

@@ -173,6 +173,7 @@ void tpc_world_release(tpc_world_t *world) {
     }
     tpc_bootstrap_free(world->bootstrap);
     free(world->settings);
+    free(world->table);
     pthread_mutex_destroy(&world->lock);
     free(world);
 }

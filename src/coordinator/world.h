@@ -11,6 +11,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "coordinator/settings.h"
+#include "dispatch/dispatch.h"
 #include "health/status_socket.h"
 #include "health/watchdog.h"
 
@@ -43,6 +44,7 @@ typedef struct tpc_members {
 struct tpc_world {
     tpc_bootstrap_t *bootstrap;
     tpc_settings_t *settings;
+    tpc_table_t *table; /**< rows of all its groups, the same on all ranks; NULL until its first group is made */
     uint32_t fork_generation;
     pthread_mutex_t lock; /**< of all below; held by the watchdog while it tells the groups of a death */
     int32_t references;

@@ -440,6 +440,7 @@ const tpc_backend_t tpc_cpu_backend = {
     .device_kind = TPCOMM_DEVICE_CPU,
     .paths = paths,
     .describe = kernels,
+    .version = tpc_backend_own_version,
     .why_not = why_not,
     .workspace_bytes = workspace_bytes,
     .create = create,

@@ -307,11 +307,13 @@ static void explain_row(const tpc_dispatch_t *dispatch, const range_t *range, tp
     char limit[40] = "any size";
     if (row->bytes_max != UINT64_MAX) snprintf(limit, sizeof limit, "%llu bytes", (unsigned long long)row->bytes_max);
     const char *mode = row->capturing == TPCOMM_ON ? ", captured" : row->capturing == TPCOMM_OFF ? ", eager" : "";
-    int used = snprintf(decision->reason, sizeof decision->reason, "%s row: %s, %s%s, %d ranks, %llu bytes to %s (%s)",
-                        row->built_in ? "built-in" : "tuning file's", tpcomm_coll_name(row->coll),
-                        row->dtype == 0 ? "any dtype" : tpcomm_dtype_name(row->dtype), mode, row->size,
-                        (unsigned long long)row->bytes_min, limit,
-                        row->source == TPCOMM_SOURCE_MEASURED ? "measured" : "estimated");
+    const char *from = tpc_row_from(row);
+    int used =
+        snprintf(decision->reason, sizeof decision->reason, "%s row: %s, %s%s, %d ranks, %llu bytes to %s (%s%s%s)",
+                 row->built_in ? "built-in" : "tuning file's", tpcomm_coll_name(row->coll),
+                 row->dtype == 0 ? "any dtype" : tpcomm_dtype_name(row->dtype), mode, row->size,
+                 (unsigned long long)row->bytes_min, limit,
+                 row->source == TPCOMM_SOURCE_MEASURED ? "measured" : "estimated", from[0] ? ": " : "", from);
     if (row->size != dispatch->agreed.size && used > 0 && (size_t)used < sizeof decision->reason)
         snprintf(decision->reason + used, sizeof decision->reason - (size_t)used, "; there is none for %d ranks",
                  dispatch->agreed.size);

@@ -12,6 +12,8 @@
 #include "backend/backend.h"
 
 #define TPC_DISPATCH_MAX_ROWS 1024
+/** Of them at most so many are built in; a tuning file has the rest. */
+#define TPC_DISPATCH_BUILTIN_MAX 512
 
 /** One row: for such messages, this path. */
 typedef struct {
@@ -23,6 +25,8 @@ typedef struct {
     tpcomm_path_t path;
     int32_t source;                /**< TPCOMM_SOURCE_* */
     int32_t built_in;              /**< 1: of this library; 0: of a tuning file */
+    int32_t from;                  /**< of a built-in row, for tpc_row_from; 0: none */
+    int32_t reserved;              /**< 0: rows are hashed, so they have no holes */
     uint64_t bytes_min, bytes_max; /**< both included */
     int64_t base_ns;               /**< expected time: base_ns + bytes * per_mib_ns / 2^20; base_ns -1: not known */
     int64_t per_mib_ns;
@@ -32,21 +36,38 @@ typedef struct {
 typedef struct {
     size_t count;
     char origin[256]; /**< where the first rows come from: "built-in", or the file */
+    char nccl[32];    /**< version of NCCL that the file was measured with; "": it does not say */
     tpc_row_t rows[TPC_DISPATCH_MAX_ROWS];
 } tpc_table_t;
 
 /** The rows this library ships. */
 void tpc_table_builtin(tpc_table_t *table_p);
+/** The same behind those of a table that has at most TPC_DISPATCH_MAX_ROWS - TPC_DISPATCH_BUILTIN_MAX. */
+void tpc_table_add_builtin(tpc_table_t *table);
+
+/** The world that a tuning file is read for: what it was measured on must be the same. */
+typedef struct {
+    int32_t size;
+    const char *device[TPCOMM_MAX_RANKS]; /**< of each rank: "cpu", or the GPU's model */
+    const char *topology;                 /**< class of all ranks together */
+} tpc_table_world_t;
 
 /**
  * Put a tuning file's rows in front. schema tpcomm-tuning/1 (docs/tuning.md, docs/schema/tuning.json). Fails: IO, PARSE
- * (file, place, both values); CONFIG (a table of another device, world size or library version).
- * @param device  name of the group's device: "cpu", or the GPU's model
- * @param world_size  ranks of the world that the group belongs to
+ * (file, place, both values); CONFIG (a table of another device, topology, world size or library version).
  */
-tpcomm_status_t tpc_table_read(const char *path, const char *device, int32_t world_size, tpc_table_t *table);
+tpcomm_status_t tpc_table_read(const char *path, const tpc_table_world_t *world, tpc_table_t *table);
 
-/** Hash of the rows, to compare between ranks. */
+/**
+ * Whether a group with this version of NCCL ("": without NCCL) may use the table. Fails: CONFIG (the file was measured
+ * with another).
+ */
+tpcomm_status_t tpc_table_check_nccl(const tpc_table_t *table, const char *version);
+
+/** Where a built-in row is from: a file of bench/results/, or what an estimate rests on; "" for a tuning file's. */
+const char *tpc_row_from(const tpc_row_t *row);
+
+/** Hash of what a choice depends on, to compare between ranks. */
 uint64_t tpc_table_hash(const tpc_table_t *table);
 
 typedef struct tpc_dispatch tpc_dispatch_t;

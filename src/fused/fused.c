@@ -219,6 +219,7 @@ const tpc_backend_t tpc_fused_backend = {
     .device_kind = TPCOMM_DEVICE_CUDA,
     .paths = paths,
     .describe = describe,
+    .version = tpc_backend_own_version,
     .why_not = why_not,
     .workspace_bytes = workspace_bytes,
     .create = create,

@@ -38,7 +38,8 @@ typedef struct {
     tpc_nccl_library_t library;
     tpc_nccl_communicator_t *comm;
     tpc_nccl_progress_t progress;
-    tpc_cuda_side_t *side;  /* NULL: no GPU (test builds), and then: */
+    tpc_cuda_side_t *side; /* NULL: no GPU (test builds), and then: */
+    char version[32];
     int32_t host_buffer[2]; /* what a barrier reduces */
     int timer_fd;
     uint32_t fork_generation; /* of the process that made it */
@@ -292,6 +293,7 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
         destroy(state);
         return status;
     }
+    tpc_nccl_version_text(state->library.version, state->version);
     if (group->rank == 0) TPC_INFO("nccl", "%s", state->library.text);
     *state_p = state;
     return TPCOMM_OK;
@@ -434,6 +436,11 @@ static const char *describe(const void *opaque) {
     return state->library.text;
 }
 
+static const char *version(const void *opaque) {
+    const state_t *state = opaque;
+    return state->version;
+}
+
 static const tpcomm_path_t paths[] = {TPCOMM_PATH_NCCL, 0};
 
 const tpc_backend_t tpc_nccl_backend = {
@@ -442,6 +449,7 @@ const tpc_backend_t tpc_nccl_backend = {
     .paths = paths,
     .notes_calls = true,
     .describe = describe,
+    .version = version,
     .why_not = why_not,
     .workspace_bytes = workspace_bytes,
     .create = create,

@@ -110,7 +110,7 @@ class Bench(unittest.TestCase):
         with open(self.file, encoding="utf-8") as file:
             good = json.load(file)
         for change, piece in (({"world_size": 4}, "measured in a world of 4 ranks, but this one has 2"),
-                              ({"device": "NVIDIA H200"}, "measured on device 'NVIDIA H200', but this group runs on 'cpu'"),
+                              ({"device": "NVIDIA H200"}, "measured on device 'NVIDIA H200', but rank 0 runs on 'cpu'"),
                               ({"library_version": "9.9.0"}, "measured with library version '9.9.0', but this is")):
             with open(self.file, "w", encoding="utf-8") as file:
                 json.dump({**good, **change}, file)

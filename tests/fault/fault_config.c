@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Check that ranks which are set up differently learn so in init, all of them alike, with the item and both values (H1,
- * I13, J5), and that what may differ does not matter.
+ * I13, J5), and that what may differ does not matter; that a tuning file measured elsewhere is refused on every rank
+ * with both values, and a good one is read once for all groups of a world.
  */
 #include <unistd.h>
 
@@ -60,6 +61,11 @@ static const setup_t setups[] = {
      {"/nowhere/a.json", NULL},
      TPCOMM_ERR_PEER_FAILED,
      {"rank 0", "/nowhere/a.json", "read tuning file"}},
+    {"tuning file on rank 1 alone",
+     {NULL, "TPCOMM_TUNING_FILE"},
+     {NULL, "/nowhere/b.json"},
+     TPCOMM_ERR_CONFIG_MISMATCH,
+     {"TPCOMM_TUNING_FILE", "rank 1", "b.json"}},
     {"bad value on rank 1",
      {NULL, "TPCOMM_OP_TIMEOUT_MS"},
      {NULL, "12x"},
@@ -135,11 +141,92 @@ static void precedence(int32_t rank, int32_t size, void *arg) {
     CHECK_OK(tpcomm_destroy(comm));
 }
 
+/* Rows that make every message of these ranks take cpu_twoshot. */
+static void write_rows(const char *path, const char *head) {
+    FILE *file = fopen(path, "we");
+    CHECK(file != NULL);
+    fprintf(file,
+            "{\"schema\": \"tpcomm-tuning/1\", %s \"rows\": ["
+            "{\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 3, \"path\": \"cpu_twoshot\"}, "
+            "{\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 2, \"path\": \"cpu_twoshot\"}]}",
+            head);
+    CHECK_EQ(fclose(file), 0);
+}
+
+/* What is told of a file by rank 0, who alone reads it, is every rank's. arg: the file, then a piece of the text. */
+static void refused_file(int32_t rank, int32_t size, void *arg) {
+    (void)rank, (void)size;
+    const char *const *what = arg;
+    tpcomm_config_t config = {.struct_size = sizeof config, .init_timeout_ms = 30000, .tuning_file = what[0]};
+    tpcomm_t *comm = NULL;
+    resources_t before = resources_now();
+    CHECK_STATUS(tpcomm_init_env(&config, &comm), TPCOMM_ERR_CONFIG);
+    CHECK_ERROR_HAS(what[0]);
+    CHECK_ERROR_HAS(what[1]);
+    CHECK(comm == NULL);
+    resources_check_equal(before, what[1]);
+}
+
+static void check_path(tpcomm_t *comm) {
+    float x = 1;
+    tpcomm_call_t call = {
+        .struct_size = sizeof call, .coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_F32, .op = TPCOMM_SUM, .count = 1};
+    tpcomm_decision_t decision = {.struct_size = sizeof decision};
+    tpcomm_info_t info = {.struct_size = sizeof info};
+    CHECK_OK(tpcomm_comm_info(comm, &info));
+    CHECK_OK(tpcomm_explain(comm, &call, &decision));
+    CHECK_EQ(decision.path, TPCOMM_PATH_CPU_TWOSHOT);
+    CHECK(strstr(decision.reason, "tuning file's row") != NULL);
+    CHECK_OK(tpcomm_all_reduce(comm, &x, &x, 1, TPCOMM_F32, TPCOMM_SUM, NULL));
+    CHECK(x == (float)info.size);
+}
+
+/* A world reads its file once: its later groups have the same rows, whoever leads them and whatever became of it. */
+static void read_once(int32_t rank, int32_t size, void *arg) {
+    (void)size;
+    static const int32_t lists[][2] = {{1, 2}, {2, 0}};
+    tpcomm_config_t config = {.struct_size = sizeof config, .tuning_file = arg};
+    tpcomm_t *comm = NULL, *group = NULL;
+    CHECK_OK(tpcomm_init_env(&config, &comm));
+    check_path(comm);
+    CHECK_OK(tpcomm_host_barrier(comm, 0));
+    if (rank == 0) write_rows(arg, "\"device\": \"another\",");
+    CHECK_OK(tpcomm_host_barrier(comm, 0));
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        CHECK_OK(tpcomm_group_create(comm, lists[i], 2, "pair", &group));
+        if (group == NULL) continue;
+        check_path(group);
+        CHECK_OK(tpcomm_finalize(group));
+        CHECK_OK(tpcomm_destroy(group));
+    }
+    CHECK_OK(tpcomm_finalize(comm));
+    CHECK_OK(tpcomm_destroy(comm));
+}
+
+static void tuning_files(void) {
+    static const char *const heads[][2] = {
+        {"\"device\": \"NVIDIA H200\",", "measured on device 'NVIDIA H200', but rank 0 runs on 'cpu'"},
+        {"\"device\": \"cpu\", \"world_size\": 4,", "measured in a world of 4 ranks, but this one has 3"},
+        {"\"device\": \"cpu\", \"library_version\": \"0.9\",", "measured with library version '0.9', but this is"},
+        {"\"device\": \"cpu\", \"topology\": \"nvlink\",", "measured on topology 'nvlink', but this world is 'cpu'"}};
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/tpcomm-test-config-%d.json", (int)getpid());
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        const char *what[] = {path, heads[i][1]};
+        write_rows(path, heads[i][0]);
+        ranks_fork(3, refused_file, (void *)what);
+    }
+    write_rows(path, "\"device\": \"cpu\",");
+    ranks_fork(3, read_once, path);
+    CHECK_EQ(unlink(path), 0);
+}
+
 int main(void) {
     for (size_t s = 0; s < sizeof setups / sizeof *setups; s++) {
         printf("%s\n", setups[s].what);
         ranks_fork(2, join, (void *)&setups[s]);
     }
     for (int round = 0; round < 3; round++) ranks_fork(2, precedence, &round);
+    tuning_files();
     return 0;
 }

@@ -26,6 +26,7 @@ static void parse(const uint8_t *data, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static tpc_table_t table;
+    static const tpc_table_world_t world = {.size = 4, .device = {"cpu", "cpu", "cpu", "cpu"}, .topology = "cpu"};
     bench_histogram_t histogram = {0};
     bench_model_t model;
     if (size == 0) return 0;
@@ -35,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         parse(data + 1, size - 1);
         break;
     case 1:
-        (void)tpc_table_read(path, "cpu", 4, &table);
+        (void)tpc_table_read(path, &world, &table);
         break;
     case 2:
         if (bench_histogram_read(path, &histogram) == TPCOMM_OK) bench_histogram_free(&histogram);

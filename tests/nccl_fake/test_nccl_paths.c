@@ -162,16 +162,28 @@ static void by_size(rank_t *rank) {
     }
 }
 
-static void write_table(const char *path) {
+static void write_table(const char *path, const char *version) {
     FILE *file = fopen(path, "we");
     CHECK(file != NULL);
     fprintf(
         file,
-        "{\"schema\": \"tpcomm-tuning/1\", \"device\": \"cpu\", \"rows\": ["
+        "{\"schema\": \"tpcomm-tuning/1\", \"device\": \"cpu\", \"nccl_version\": \"%s\", \"rows\": ["
         "{\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 2, \"bytes_max\": 65535, \"path\": "
         "\"cpu_oneshot\"},"
-        "{\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 2, \"bytes_min\": 65536, \"path\": \"nccl\"}]}");
+        "{\"coll\": \"all_reduce\", \"topology\": \"cpu\", \"ranks\": 2, \"bytes_min\": 65536, \"path\": \"nccl\"}]}",
+        version);
     CHECK_EQ(fclose(file), 0);
+}
+
+/* A table measured beside another NCCL is refused, on every rank alike. */
+static void measured_elsewhere(int32_t rank, int32_t size, void *arg) {
+    (void)rank, (void)size;
+    tpcomm_config_t config = ranks_config();
+    tpcomm_t *comm = NULL;
+    config.tuning_file = arg;
+    CHECK_STATUS(tpcomm_init_env(&config, &comm), TPCOMM_ERR_CONFIG);
+    CHECK_ERROR_HAS((const char *)arg);
+    CHECK_ERROR_HAS("measured with NCCL 2.27.3, but this group uses NCCL 2.28.9");
 }
 
 static void without(rank_t *rank) {
@@ -277,9 +289,11 @@ int main(void) {
     close(port);
 
     snprintf(table, sizeof table, "/tmp/tpcomm-nccl-%d.json", (int)getpid());
-    write_table(table);
+    write_table(table, "2.28.9");
     config.tuning_file = table;
     ranks_run(RANKS_PROCESSES, 2, &config, by_size, NULL);
+    write_table(table, "2.27.3");
+    ranks_fork(2, measured_elsewhere, table);
     CHECK_EQ(unlink(table), 0);
     config.tuning_file = NULL;
 

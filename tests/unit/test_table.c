@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Check tuning files: a good one is read to the letter; every other is refused with the file, the place and the value,
- * and never half used (J3, F12): another schema, device, world size, library version; unknown, missing, duplicate and
- * mistyped keys; rows that contradict each other; every prefix of a good file.
+ * and never half used (J3, F12): another schema, device, topology, world size, version of the library or of NCCL;
+ * unknown, missing, duplicate and mistyped keys; rows that contradict each other; every prefix of a good file.
  */
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 
 static char path[64];
 static tpc_table_t table;
+static tpc_table_world_t world = {.size = 2, .device = {"cpu", "cpu"}, .topology = "cpu"};
 
 static void write_file(const char *text, size_t bytes) {
     FILE *file = fopen(path, "wbe");
@@ -22,7 +23,7 @@ static void write_file(const char *text, size_t bytes) {
 static tpcomm_status_t read_text(const char *text) {
     write_file(text, strlen(text));
     tpc_table_builtin(&table);
-    return tpc_table_read(path, "cpu", 2, &table);
+    return tpc_table_read(path, &world, &table);
 }
 
 #define HEAD "{\"schema\": \"tpcomm-tuning/1\", \"device\": \"cpu\", "
@@ -107,12 +108,61 @@ static void refuses(void) {
     refuse(ONE_ROW(ROW ", \"base_us\": -2"), TPCOMM_ERR_PARSE, "rows[0].base_us", "-2");
     refuse(HEAD "\"rows\": [7]}", TPCOMM_ERR_PARSE, "rows[0]", "");
     refuse(HEAD "\"world_size\": 4, \"rows\": []}", TPCOMM_ERR_CONFIG, "a world of 4 ranks", "this one has 2");
+    /* The greatest world, and one rank of another model in it. */
+    world = (tpc_table_world_t){.size = 2, .device = {"cpu", "NVIDIA H100"}, .topology = "cpu"};
+    refuse(HEAD "\"rows\": []}", TPCOMM_ERR_CONFIG, "device 'cpu'", "rank 1 runs on 'NVIDIA H100'");
+    world = (tpc_table_world_t){.size = 2, .device = {"cpu", "cpu"}, .topology = "cpu"};
+    refuse(HEAD "\"topology\": \"nvlink\", \"rows\": []}", TPCOMM_ERR_CONFIG, "topology 'nvlink'",
+           "this world is 'cpu'");
+    refuse(HEAD "\"topology\": \"moon\", \"rows\": []}", TPCOMM_ERR_PARSE, "topology", "moon");
+    refuse(HEAD "\"topology\": 7, \"rows\": []}", TPCOMM_ERR_PARSE, "topology", "7");
+    CHECK_OK(read_text(HEAD "\"topology\": \"cpu\", \"rows\": []}"));
+    refuse(HEAD "\"nccl_version\": 2, \"rows\": []}", TPCOMM_ERR_PARSE, "nccl_version", "2");
+    refuse(HEAD "\"nccl_version\": \"0123456789012345678901234567890123456789\", \"rows\": []}", TPCOMM_ERR_PARSE,
+           "nccl_version", "0123456789");
     refuse(HEAD "\"world_size\": 0, \"rows\": []}", TPCOMM_ERR_PARSE, "world_size", "0");
     refuse(HEAD "\"world_size\": \"2\", \"rows\": []}", TPCOMM_ERR_PARSE, "world_size", "2");
     CHECK_OK(read_text(HEAD "\"world_size\": 2, \"rows\": []}"));
     refuse(HEAD "\"rows\": [{" ROW ", \"bytes_max\": 100}, {" ROW ", \"bytes_min\": 100}]}", TPCOMM_ERR_PARSE,
            "rows[1]", "row 0");
     refuse(HEAD "\"rows\": [{" ROW "}, {" ROW ", \"dtype\": \"f32\"}]}", TPCOMM_ERR_PARSE, "rows[1]", "row 0");
+}
+
+/* Measured beside another NCCL: refused where there is one, and only there. */
+static void of_another_nccl(void) {
+    CHECK_OK(read_text(HEAD "\"nccl_version\": \"2.28.9\", \"rows\": [{" ROW "}]}"));
+    uint64_t hash = tpc_table_hash(&table);
+    CHECK_OK(tpc_table_check_nccl(&table, "2.28.9"));
+    CHECK_OK(tpc_table_check_nccl(&table, ""));
+    CHECK_STATUS(tpc_table_check_nccl(&table, "2.28.90"), TPCOMM_ERR_CONFIG);
+    CHECK_ERROR_HAS(path);
+    CHECK_ERROR_HAS("measured with NCCL 2.28.9, but this group uses NCCL 2.28.90");
+    CHECK_OK(read_text(HEAD "\"rows\": [{" ROW "}]}"));
+    CHECK_OK(tpc_table_check_nccl(&table, "2.30.1"));
+    CHECK(tpc_table_hash(&table) != hash);
+}
+
+/* What explain says of a row's origin: never nothing for one that is built in. */
+static void built_in_rows_say_where_from(void) {
+    tpc_table_builtin(&table);
+    CHECK(table.count > 0 && table.count <= TPC_DISPATCH_BUILTIN_MAX);
+    for (size_t i = 0; i < table.count; i++) {
+        const tpc_row_t *row = &table.rows[i];
+        bool measured = strncmp(tpc_row_from(row), "bench/results/", 14) == 0;
+        CHECK(row->built_in == 1 && tpc_row_from(row)[0] != '\0' && row->path != TPCOMM_PATH_AUTO);
+        CHECK_EQ(measured, row->source == TPCOMM_SOURCE_MEASURED);
+        for (size_t k = 0; k < i; k++) { /* a row that another hides would be of no use */
+            const tpc_row_t *front = &table.rows[k];
+            CHECK(!(front->coll == row->coll && front->topology == row->topology && front->size == row->size &&
+                    front->path == row->path && (front->dtype == 0 || front->dtype == row->dtype) &&
+                    (front->capturing == 0 || front->capturing == row->capturing) &&
+                    front->bytes_min <= row->bytes_min && front->bytes_max >= row->bytes_max));
+        }
+    }
+    CHECK_OK(read_text(HEAD "\"rows\": [{" ROW "}]}"));
+    CHECK_EQ(strlen(tpc_row_from(&table.rows[0])), 0);
+    tpc_row_t wild = {.from = 1000000};
+    CHECK_EQ(strlen(tpc_row_from(&wild)), 0);
 }
 
 static void too_many_rows(void) {
@@ -132,12 +182,12 @@ static void every_prefix(void) {
     for (size_t bytes = 0; bytes + 1 < sizeof good; bytes++) {
         write_file(good, bytes);
         tpc_table_builtin(&table);
-        CHECK_STATUS(tpc_table_read(path, "cpu", 2, &table), TPCOMM_ERR_PARSE);
+        CHECK_STATUS(tpc_table_read(path, &world, &table), TPCOMM_ERR_PARSE);
         CHECK_ERROR_HAS(path);
     }
     CHECK_EQ(unlink(path), 0);
-    CHECK_STATUS(tpc_table_read(path, "cpu", 2, &table), TPCOMM_ERR_IO);
-    CHECK_STATUS(tpc_table_read("/tmp", "cpu", 2, &table), TPCOMM_ERR_IO);
+    CHECK_STATUS(tpc_table_read(path, &world, &table), TPCOMM_ERR_IO);
+    CHECK_STATUS(tpc_table_read("/tmp", &world, &table), TPCOMM_ERR_IO);
     CHECK_ERROR_HAS("/tmp");
 }
 
@@ -145,6 +195,8 @@ int main(void) {
     snprintf(path, sizeof path, "/tmp/tpcomm-test-table-%d.json", (int)getpid());
     reads_all();
     refuses();
+    of_another_nccl();
+    built_in_rows_say_where_from();
     too_many_rows();
     every_prefix();
     return 0;
