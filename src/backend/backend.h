@@ -89,8 +89,8 @@ typedef struct {
 struct tpc_backend {
     const char *name;
     tpcomm_device_kind_t device_kind;
-    const tpcomm_path_t *paths; /**< those it has, 0 at the end */
     bool notes_calls; /**< its device compares no calls: the host notes those of groups that have it (health/calls.h) */
+    const tpcomm_path_t *paths; /**< those it has, 0 at the end */
     /** What it works with in this group, for tpcomm_comm_info: "avx512", or a library with version and path. */
     const char *(*describe)(const void *state);
     /** Version of the library it works with, as tuning files name it: "2.28.9"; "": its own code, which has this
