@@ -70,6 +70,8 @@ typedef struct bench_lane bench_lane_t;
 void bench_work_bytes(const bench_work_t *work, int32_t ranks, uint64_t *in_p, uint64_t *out_p);
 /** The greater of the two: the message, as nccl-tests and tpcomm_explain count it. */
 uint64_t bench_work_message(const bench_work_t *work, int32_t ranks);
+/** Elements of a call whose message has at most so many bytes; with a norm of whole rows. */
+uint64_t bench_work_count(const bench_work_t *work, int32_t ranks, uint64_t bytes);
 
 /**
  * Buffers for work of up to so many message bytes. Nothing may be waiting on a shared GPU.

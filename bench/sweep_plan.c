@@ -24,8 +24,7 @@ double bench_algbw(uint64_t bytes, double us) {
     return us > 0 ? (double)bytes / us / 1000 : NAN;
 }
 
-/** Elements of a call whose message has at most so many bytes. */
-static uint64_t count_of(const bench_work_t *work, int32_t ranks, uint64_t bytes) {
+uint64_t bench_work_count(const bench_work_t *work, int32_t ranks, uint64_t bytes) {
     uint64_t parts = work->coll == TPCOMM_ALL_GATHER || work->coll == TPCOMM_REDUCE_SCATTER ? (uint64_t)ranks : 1;
     uint64_t count = bytes / (tpcomm_dtype_size(work->dtype) * parts);
     return work->hidden ? count / work->hidden * work->hidden : count; /* whole rows */
@@ -54,7 +53,7 @@ static void add_sizes(const bench_sweep_t *sweep, int32_t ranks, bench_work_t wo
     uint64_t last = 0;
     for (uint64_t bytes = sweep->min_bytes; bytes <= sweep->max_bytes && list->count <= BENCH_SWEEP_ROWS_MAX;
          bytes = next_size(sweep, bytes)) {
-        work.count = count_of(&work, ranks, bytes);
+        work.count = bench_work_count(&work, ranks, bytes);
         if (work.count == 0 || work.count == last) continue; /* below one element a rank, or the same again */
         last = work.count;
         add_row(list, &work, ranks);

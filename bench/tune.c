@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** tpcomm-bench tune: measure every path of an all_reduce and write down which sizes each should get. */
+/** tpcomm-bench tune: measure every path of a collective and write down which sizes each should get. */
 #include "tune.h"
 
 #include <inttypes.h>
@@ -17,11 +17,11 @@
 #include "text.h"
 
 enum { MODE_BOTH, MODE_EAGER, MODE_GRAPH };
-enum { DTYPES_MAX = 12, POINTS_MAX = 512 };
+enum { DTYPES_MAX = 12, OPS_MAX = 8, POINTS_MAX = 512 };
 
 typedef struct {
-    const char *output, *min_bytes, *max_bytes, *dtype, *groups, *devices;
-    uint64_t factor, ranks, iters, warmup, calls;
+    const char *output, *op, *min_bytes, *max_bytes, *dtype, *groups, *devices;
+    uint64_t hidden, factor, ranks, iters, warmup, calls;
     double row_ms;
     int32_t device, mode;
     bool threads, processes;
@@ -29,6 +29,10 @@ typedef struct {
 
 static const bench_option_t options[] = {
     BENCH_TEXT("output", true, settings_t, output, "FILE", "the tuning file to write (docs/tuning.md)"),
+    BENCH_TEXT("op", false, settings_t, op, "LIST",
+               "collectives, each with rows of its own: all_reduce, broadcast, all_gather, reduce_scatter, "
+               "all_reduce_rms_norm"),
+    BENCH_U64("hidden", 0, settings_t, hidden, "H", 8, 16384, "elements of a row of all_reduce_rms_norm"),
     BENCH_LETTER_TEXT("minbytes", 'b', settings_t, min_bytes, "SIZE",
                       "smallest message; K, M and G are powers of 1024"),
     BENCH_LETTER_TEXT("maxbytes", 'e', settings_t, max_bytes, "SIZE", "greatest message"),
@@ -54,7 +58,9 @@ static const bench_option_t options[] = {
     BENCH_U64("calls", 0, settings_t, calls, "C", 1, 10000, "dependent calls of one sample on a GPU"),
 };
 
-static const settings_t defaults = {.min_bytes = "1K",
+static const settings_t defaults = {.op = "all_reduce",
+                                    .hidden = 8192,
+                                    .min_bytes = "1K",
                                     .max_bytes = "16M",
                                     .factor = 2,
                                     .dtype = "bf16",
@@ -66,8 +72,9 @@ static const settings_t defaults = {.min_bytes = "1K",
 static const bench_options_t table = {
     .command = "tune",
     .about =
-        "Measure an all_reduce (sum) by every path that the groups have, by turns over message sizes, and write a\n"
-        "tuning file: ranges of sizes, with a switch only where the gain is above noise and the curves cross.\n"
+        "Measure an all_reduce (sum), or other collectives, by every path that the groups have, by turns over message\n"
+        "sizes, and write a tuning file: ranges of sizes, with a switch only where the gain is above noise and the "
+        "curves cross.\n"
         "Use it by TPCOMM_TUNING_FILE=FILE. Exit code: 0 ok, 1 an element was wrong or nothing was checked,\n"
         "2 usage or input, 3 the communicator failed. Rank 0 decides for all, and writes.",
     .options = options,
@@ -81,6 +88,8 @@ typedef struct {
     bench_measuring_t how;
     bench_fault_t fault;
     uint64_t min_bytes, max_bytes;
+    tpcomm_coll_t ops[OPS_MAX];
+    size_t op_count;
     tpcomm_dtype_t dtypes[DTYPES_MAX];
     size_t dtype_count;
     int32_t groups[TPCOMM_MAX_RANKS];
@@ -98,6 +107,23 @@ static bool parse_group(const char *name, int32_t *value_p) {
     return true;
 }
 
+/* What can be measured. */
+static bool parse_op(const char *name, int32_t *value_p) {
+    return tpc_coll_parse(name, value_p) && tpc_coll_moves_data(*value_p) &&
+           (!tpc_coll_has_rows(*value_p) || *value_p == TPCOMM_ALL_REDUCE_RMS_NORM);
+}
+
+static tpcomm_status_t check_pair(const settings_t *settings, tpcomm_coll_t op, tpcomm_dtype_t dtype) {
+    bool norms = tpc_coll_norms(op);
+    if (norms && dtype != TPCOMM_F32 && dtype != TPCOMM_F16 && dtype != TPCOMM_BF16)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "--dtype %s: %s takes f32, f16 and bf16, not %s", settings->dtype,
+                         tpcomm_coll_name(op), tpcomm_dtype_name(dtype));
+    if (tpc_coll_reduces(op) && !tpc_reduction_defined(dtype, TPCOMM_SUM))
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "--dtype %s: %s has no sum", settings->dtype,
+                         tpcomm_dtype_name(dtype));
+    return TPCOMM_OK;
+}
+
 static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
     tpcomm_status_t status = bench_parse_size("minbytes", settings->min_bytes, &job->min_bytes);
     if (status == TPCOMM_OK) status = bench_parse_size("maxbytes", settings->max_bytes, &job->max_bytes);
@@ -107,10 +133,12 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
     if (status == TPCOMM_OK)
         status =
             bench_parse_list("dtype", settings->dtype, tpc_dtype_parse, job->dtypes, DTYPES_MAX, &job->dtype_count);
-    for (size_t d = 0; d < job->dtype_count && status == TPCOMM_OK; d++)
-        if (!tpc_reduction_defined(job->dtypes[d], TPCOMM_SUM))
-            status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--dtype %s: %s has no sum", settings->dtype,
-                               tpcomm_dtype_name(job->dtypes[d]));
+    if (status == TPCOMM_OK) status = bench_parse_list("op", settings->op, parse_op, job->ops, OPS_MAX, &job->op_count);
+    for (size_t i = 0; i < job->op_count * job->dtype_count && status == TPCOMM_OK; i++)
+        status = check_pair(settings, job->ops[i / job->dtype_count], job->dtypes[i % job->dtype_count]);
+    if (status == TPCOMM_OK && settings->hidden % 8 != 0)
+        status =
+            tpc_error(TPCOMM_ERR_INVALID_ARG, "--hidden %llu: a multiple of 8", (unsigned long long)settings->hidden);
     if (status == TPCOMM_OK && settings->groups)
         status =
             bench_parse_list("groups", settings->groups, parse_group, job->groups, TPCOMM_MAX_RANKS, &job->group_count);
@@ -126,35 +154,34 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
     return status;
 }
 
-/** The paths that an all_reduce may be sent by. */
-static void list_paths(bench_tune_result_t *result) {
-#define PATH_VALUE(path, name) path,
-    static const tpcomm_path_t all[] = {TPC_PATH_LIST(PATH_VALUE)};
-#undef PATH_VALUE
-    static const char *const others[] = {"auto", "local", "unfused", "fused_oneshot", "fused_twoshot"};
-    for (size_t i = 0; i < sizeof all / sizeof all[0] && result->path_count < BENCH_TUNE_PATHS_MAX; i++) {
-        bool other = false;
-        for (size_t k = 0; k < sizeof others / sizeof others[0]; k++)
-            if (strcmp(tpcomm_path_name(all[i]), others[k]) == 0) other = true;
-        if (!other) result->paths[result->path_count++] = all[i];
-    }
+/** The paths of a group that are for such calls: those that the library counts calls of. */
+static void list_paths(const tpcomm_t *comm, bench_tune_curve_t *curve) {
+    tpcomm_stats_t stats = {.struct_size = sizeof stats};
+    for (int32_t i = 0; tpcomm_stats(comm, i, &stats) == TPCOMM_OK && curve->path_count < BENCH_TUNE_PATHS_MAX; i++)
+        if (tpc_path_norms(stats.path) == tpc_coll_norms(curve->coll)) curve->paths[curve->path_count++] = stats.path;
 }
 
 /* ---------------------------------------------------------------- one curve */
 
+static bench_work_t work_of(const bench_tune_curve_t *curve, uint64_t bytes) {
+    bench_work_t work = {.coll = curve->coll, .dtype = curve->dtype, .hidden = curve->hidden};
+    if (tpc_coll_reduces(curve->coll)) work.op = TPCOMM_SUM;
+    work.count = bench_work_count(&work, curve->ranks, bytes);
+    return work;
+}
+
 static tpcomm_status_t measure_point(const job_t *job, bench_lane_t *lane, bench_tune_result_t *result,
-                                     const bench_tune_curve_t *curve, uint64_t bytes, bench_tune_point_t *point) {
+                                     const bench_tune_curve_t *curve, const bench_work_t *work,
+                                     bench_tune_point_t *point) {
     bench_variant_t variants[BENCH_TUNE_PATHS_MAX];
     bench_measured_t measured[BENCH_TUNE_PATHS_MAX];
     bench_measuring_t how = job->how;
-    bench_work_t work = {.coll = TPCOMM_ALL_REDUCE, .dtype = curve->dtype, .op = TPCOMM_SUM};
-    work.count = bytes / tpcomm_dtype_size(curve->dtype);
     how.graph = curve->graph;
     memset(measured, 0, sizeof measured);
-    for (size_t p = 0; p < result->path_count; p++) variants[p] = (bench_variant_t){result->paths[p], false};
-    tpcomm_status_t status = bench_measure(lane, &how, &work, variants, result->path_count, measured);
-    point->bytes = bytes;
-    for (size_t p = 0; p < result->path_count; p++) {
+    for (size_t p = 0; p < curve->path_count; p++) variants[p] = (bench_variant_t){.path = curve->paths[p]};
+    tpcomm_status_t status = bench_measure(lane, &how, work, variants, curve->path_count, measured);
+    point->bytes = bench_work_message(work, curve->ranks);
+    for (size_t p = 0; p < curve->path_count; p++) {
         point->us[p] = point->cv_percent[p] = NAN;
         if (status != TPCOMM_OK || measured[p].refused) continue;
         bench_summary_t us = bench_summarise(measured[p].us, measured[p].samples);
@@ -164,16 +191,19 @@ static tpcomm_status_t measure_point(const job_t *job, bench_lane_t *lane, bench
         result->checked += measured[p].checked;
         result->wrong += measured[p].wrong;
     }
-    bench_measured_free(measured, result->path_count);
+    bench_measured_free(measured, curve->path_count);
     return status;
 }
 
-static tpcomm_status_t prefer(tpcomm_t *comm, bench_tune_curve_t *curve, uint64_t bytes) {
+/** What the library has chosen so far for the smallest size. */
+static tpcomm_status_t prefer(tpcomm_t *comm, const bench_work_t *work, bench_tune_curve_t *curve) {
     tpcomm_call_t call = {.struct_size = sizeof call,
-                          .coll = TPCOMM_ALL_REDUCE,
-                          .dtype = curve->dtype,
-                          .op = TPCOMM_SUM,
-                          .count = bytes / tpcomm_dtype_size(curve->dtype)};
+                          .coll = work->coll,
+                          .dtype = work->dtype,
+                          .op = work->op,
+                          .flags = curve->graph ? TPCOMM_CALL_CAPTURED : 0,
+                          .hidden = (int32_t)work->hidden,
+                          .count = work->count};
     tpcomm_decision_t decision = {.struct_size = sizeof decision};
     tpcomm_status_t status = tpcomm_explain(comm, &call, &decision);
     curve->preferred = decision.path;
@@ -183,8 +213,8 @@ static tpcomm_status_t prefer(tpcomm_t *comm, bench_tune_curve_t *curve, uint64_
 static void show_progress(const bench_tune_result_t *result, const bench_tune_curve_t *curve, uint64_t bytes) {
     if (result->manifest.info.rank != 0 || !isatty(STDERR_FILENO)) return;
     if (curve)
-        fprintf(stderr, "\r\033[Ktune: %d ranks, %s, %s, %" PRIu64 " bytes", curve->ranks,
-                tpcomm_dtype_name(curve->dtype), curve->graph ? "graph" : "eager", bytes);
+        fprintf(stderr, "\r\033[Ktune: %s, %d ranks, %s, %s, %" PRIu64 " bytes", tpcomm_coll_name(curve->coll),
+                curve->ranks, tpcomm_dtype_name(curve->dtype), curve->graph ? "graph" : "eager", bytes);
     else
         fputs("\r\033[K", stderr);
 }
@@ -199,23 +229,29 @@ static tpcomm_status_t run_curve(const job_t *job, tpcomm_t *comm, bench_lane_t 
     if (status == TPCOMM_OK && (!curve->points || !curve->ranges))
         status = tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
     if ((status = bench_agree(comm, status)) != TPCOMM_OK) return status;
-    status = prefer(comm, curve, job->min_bytes);
+    list_paths(comm, curve);
+    uint64_t last = 0;
     for (uint64_t bytes = job->min_bytes; bytes <= job->max_bytes && status == TPCOMM_OK;
          bytes *= job->settings->factor) {
+        bench_work_t work = work_of(curve, bytes);
+        if (work.count == 0 || work.count == last) continue; /* less than a row, or the same rows again */
+        last = work.count;
         show_progress(result, curve, bytes);
-        status = measure_point(job, lane, result, curve, bytes, &curve->points[curve->point_count++]);
+        if (curve->point_count == 0) status = prefer(comm, &work, curve);
+        if (status == TPCOMM_OK)
+            status = measure_point(job, lane, result, curve, &work, &curve->points[curve->point_count++]);
     }
     show_progress(result, NULL, 0);
     size_t preferred = SIZE_MAX;
-    for (size_t p = 0; p < result->path_count; p++)
-        if (result->paths[p] == curve->preferred) preferred = p;
+    for (size_t p = 0; p < curve->path_count; p++)
+        if (curve->paths[p] == curve->preferred) preferred = p;
     if (status == TPCOMM_OK)
         curve->range_count =
-            bench_tune_choose(curve->points, curve->point_count, result->path_count, preferred, curve->ranges);
+            bench_tune_choose(curve->points, curve->point_count, curve->path_count, preferred, curve->ranges);
     return status;
 }
 
-/** Every mode and dtype of one group; those not of it only count along. */
+/** Every mode, collective and dtype of one group; those not of it only count along. */
 static tpcomm_status_t run_group(const job_t *job, tpcomm_t *world, bench_device_t *device, bench_lane_t *lane,
                                  int32_t size, bench_tune_result_t *result) {
     int32_t ranks[TPCOMM_MAX_RANKS], rank = result->manifest.info.rank;
@@ -228,9 +264,14 @@ static tpcomm_status_t run_group(const job_t *job, tpcomm_t *world, bench_device
     for (int graph = 0; graph < 2; graph++) {
         if (graph && (!device->gpu || job->settings->mode == MODE_EAGER)) continue;
         if (!graph && device->gpu && job->settings->mode == MODE_GRAPH) continue;
-        for (size_t d = 0; d < job->dtype_count; d++) {
+        for (size_t i = 0; i < job->op_count * job->dtype_count; i++) {
+            tpcomm_coll_t coll = job->ops[i / job->dtype_count];
             bench_tune_curve_t *curve = &result->curves[result->curve_count++];
-            *curve = (bench_tune_curve_t){.ranks = size, .dtype = job->dtypes[d], .graph = graph != 0};
+            *curve = (bench_tune_curve_t){.coll = coll,
+                                          .hidden = tpc_coll_norms(coll) ? (uint32_t)job->settings->hidden : 0,
+                                          .ranks = size,
+                                          .dtype = job->dtypes[i % job->dtype_count],
+                                          .graph = graph != 0};
             if (status == TPCOMM_OK && rank < size) status = run_curve(job, whole ? world : group, lane, result, curve);
         }
     }
@@ -255,13 +296,15 @@ static tpcomm_status_t run_groups(const job_t *job, tpcomm_t *world, bench_devic
             status = tpc_error(TPCOMM_ERR_INVALID_ARG,
                                "a group of %d: there are %d ranks, and one alone has nothing to tune", groups[g], size);
     result->by_mode = device->gpu != NULL;
-    result->curves = calloc(count * job->dtype_count * 2, sizeof *result->curves);
+    result->curves = calloc(count * job->op_count * job->dtype_count * 2, sizeof *result->curves);
     if (status == TPCOMM_OK && !result->curves) status = tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
     if (status == TPCOMM_OK && !device->gpu && job->settings->mode == MODE_GRAPH)
         status = tpc_error(TPCOMM_ERR_UNSUPPORTED, "--mode graph: the ranks compute on the cpu device");
     if ((status = bench_agree(world, status)) != TPCOMM_OK) return status;
-    list_paths(result);
-    status = bench_lane_new("tune", world, device, job->max_bytes, 0, &job->fault, &lane);
+    uint32_t hidden = 0;
+    for (size_t i = 0; i < job->op_count; i++)
+        if (tpc_coll_norms(job->ops[i])) hidden = (uint32_t)job->settings->hidden;
+    status = bench_lane_new("tune", world, device, job->max_bytes, hidden, &job->fault, &lane);
     for (size_t g = 0; g < count && status == TPCOMM_OK; g++)
         status = run_group(job, world, device, lane, groups[g], result);
     if (status != TPCOMM_OK) {
@@ -290,19 +333,21 @@ static bool is_measured(const bench_tune_curve_t *curve, size_t path) {
 }
 
 static void print_curve(const bench_tune_result_t *result, const bench_tune_curve_t *curve) {
-    printf("\n%d ranks, %s, %s%s: p50 of a call in us, * is chosen\n#%11s", curve->ranks, curve->topology,
-           tpcomm_dtype_name(curve->dtype),
+    char rows[32] = "";
+    if (curve->hidden) snprintf(rows, sizeof rows, ", rows of %u", curve->hidden);
+    printf("\n%s%s, %d ranks, %s, %s%s: p50 of a call in us, * is chosen\n#%11s", tpcomm_coll_name(curve->coll), rows,
+           curve->ranks, curve->topology, tpcomm_dtype_name(curve->dtype),
            !result->by_mode ? ""
            : curve->graph   ? ", graph"
                             : ", eager",
            "size");
-    for (size_t p = 0; p < result->path_count; p++)
-        if (is_measured(curve, p)) printf(" %12s ", tpcomm_path_name(result->paths[p]));
+    for (size_t p = 0; p < curve->path_count; p++)
+        if (is_measured(curve, p)) printf(" %12s ", tpcomm_path_name(curve->paths[p]));
     putchar('\n');
     for (size_t i = 0; i < curve->point_count; i++) {
         const bench_tune_point_t *point = &curve->points[i];
         printf("%12" PRIu64, point->bytes);
-        for (size_t p = 0; p < result->path_count; p++) {
+        for (size_t p = 0; p < curve->path_count; p++) {
             if (!is_measured(curve, p)) continue;
             bench_text_number(stdout, 12, point->us[p]);
             bool chosen = curve->range_count > 0 && curve->ranges[range_of(curve, point->bytes)].path == p;
@@ -314,7 +359,7 @@ static void print_curve(const bench_tune_result_t *result, const bench_tune_curv
         const bench_tune_range_t *range = &curve->ranges[r];
         char end[32] = "any size";
         if (range->bytes_max != UINT64_MAX) snprintf(end, sizeof end, "%" PRIu64, range->bytes_max);
-        printf("  %" PRIu64 " to %s: %s", range->bytes_min, end, tpcomm_path_name(result->paths[range->path]));
+        printf("  %" PRIu64 " to %s: %s", range->bytes_min, end, tpcomm_path_name(curve->paths[range->path]));
         if (!isnan(range->gain_percent)) printf(", a gain of %.1f %%", range->gain_percent);
         putchar('\n');
     }
@@ -348,11 +393,14 @@ static tpcomm_status_t agree_on_settings(const job_t *job, tpcomm_t *comm) {
                                 job->how.samples,
                                 job->how.warmup_calls,
                                 job->dtype_count,
+                                job->op_count,
+                                job->settings->hidden,
                                 job->group_count,
                                 (uint64_t)job->settings->mode,
                                 (uint64_t)job->how.budget_ms};
     hash = bench_hash_more(hash, numbers, sizeof numbers);
     hash = bench_hash_more(hash, job->dtypes, job->dtype_count * sizeof job->dtypes[0]);
+    hash = bench_hash_more(hash, job->ops, job->op_count * sizeof job->ops[0]);
     hash = bench_hash_more(hash, job->groups, job->group_count * sizeof job->groups[0]);
     return bench_agree_on_hash(comm, hash);
 }

@@ -12,7 +12,7 @@
 #include "manifest.h"
 #include "measure.h"
 
-#define BENCH_TUNE_PATHS_MAX 8
+#define BENCH_TUNE_PATHS_MAX TPC_PATH_END
 /** A gain is above noise from so many percent on, or from the spread of either curve, if that is more. */
 #define BENCH_TUNE_NOISE_PERCENT 3.0
 
@@ -42,12 +42,16 @@ typedef struct {
 size_t bench_tune_choose(const bench_tune_point_t *points, size_t count, size_t path_count, size_t preferred,
                          bench_tune_range_t *ranges);
 
-/** One curve of each path: a group size, dtype and mode. */
+/** One curve of each path: a collective, group size, dtype and mode. */
 typedef struct {
+    tpcomm_coll_t coll;
+    uint32_t hidden; /**< with a norm: elements of a row; else 0 */
     int32_t ranks;
     char topology[32];
     tpcomm_dtype_t dtype;
     bool graph;
+    tpcomm_path_t paths[BENCH_TUNE_PATHS_MAX]; /**< that such calls can be asked to take, as the library lists them */
+    size_t path_count;
     tpcomm_path_t preferred; /**< the library's choice at the smallest size before */
     bench_tune_point_t *points;
     size_t point_count;
@@ -57,8 +61,6 @@ typedef struct {
 
 typedef struct {
     bench_manifest_t manifest;
-    tpcomm_path_t paths[BENCH_TUNE_PATHS_MAX];
-    size_t path_count;
     bench_tune_curve_t *curves;
     size_t curve_count;
     uint64_t checked, wrong;

@@ -42,8 +42,8 @@ class Bench(unittest.TestCase):
 
     # ------------------------------------------------------------ tune
 
-    def tune(self, *more, code=0, env=None):
-        got, out, err = self.bench("tune", *QUICK, "--output", self.file, "-b", "1K", "-e", "64K", "-f", "8", "-n", "100", *more, env=env)
+    def tune(self, *more, code=0, env=None, sizes=("1K", "64K", "8")):
+        got, out, err = self.bench("tune", *QUICK, "--output", self.file, "-b", sizes[0], "-e", sizes[1], "-f", sizes[2], "-n", "100", *more, env=env)
         self.assertEqual(got, code, err)
         return out, err
 
@@ -58,7 +58,8 @@ class Bench(unittest.TestCase):
         return data["rows"][0], data["manifest"]["library"]["tuning"]
 
     def check_file(self, data, groups, dtypes, ranks):
-        self.assertEqual((data["device"], data["world_size"]), ("cpu", ranks))
+        self.assertEqual((data["device"], data["world_size"], data["topology"]), ("cpu", ranks, "cpu"))
+        self.assertNotIn("nccl_version", data)
         curves = data["manifest"]["curves"]
         self.assertEqual([(c["ranks"], c["dtype"], c["mode"]) for c in curves], [(g, d, "eager") for g in groups for d in dtypes])
         for curve in curves:
@@ -93,6 +94,35 @@ class Bench(unittest.TestCase):
             self.assertIn("tuning file's row", row["reason"])
             self.assertAlmostEqual(row["expected_us"], want["base_us"] + size / 2**20 * want["per_mib_us"], places=2)
 
+    def test_ops(self):
+        """Other collectives, fused against unfused among them: curves of their own paths, rows that the library obeys."""
+        out, _ = self.tune("--op", "all_reduce_rms_norm,reduce_scatter,broadcast", "--hidden", "512", "-d", "bf16,f32", sizes=("1K", "16K", "4"))
+        data = self.read("tuning")
+        curves = data["manifest"]["curves"]
+        self.assertEqual([(c["coll"], c["dtype"], c.get("hidden")) for c in curves],
+                         [("all_reduce_rms_norm", "bf16", 512), ("all_reduce_rms_norm", "f32", 512), ("reduce_scatter", "bf16", None),
+                          ("reduce_scatter", "f32", None), ("broadcast", "bf16", None), ("broadcast", "f32", None)])
+        for curve in curves:
+            norm = curve["coll"] == "all_reduce_rms_norm"
+            # Whole rows alone: one of f32 takes 2 KiB.
+            self.assertEqual([p["bytes"] for p in curve["points"]], [4096, 16384] if norm and curve["dtype"] == "f32" else [1024, 4096, 16384])
+            want = {"fused_oneshot", "unfused"} if norm else {"cpu_oneshot", "cpu_twoshot"} if curve["coll"] == "all_reduce" else {"cpu_oneshot"}
+            for point in curve["points"]:
+                self.assertEqual(set(point["p50_us"]), want)
+            rows = [row for row in data["rows"] if (row["coll"], row["dtype"]) == (curve["coll"], curve["dtype"])]
+            self.assertEqual((rows[0]["bytes_min"], "bytes_max" in rows[-1]), (0, False))
+        self.assertIn("all_reduce_rms_norm, rows of 512, 2 ranks, cpu, f32", out)
+        for row in data["rows"]:
+            row["path"] = {"all_reduce_rms_norm": "unfused"}.get(row["coll"], row["path"])
+        with open(self.file, "w", encoding="utf-8") as file:
+            json.dump(data, file)
+        code, _, err = self.bench("sweep", *QUICK, "--op", "all_reduce_rms_norm", "--hidden", "512", "-b", "1K", "-e", "1K", "-n", "20", "--verify-path",
+                                  "--json", self.file + ".s", env={"TPCOMM_TUNING_FILE": self.file})
+        self.assertEqual(code, 0, err)
+        with open(self.file + ".s", encoding="utf-8") as file:
+            row = json.load(file)["rows"][0]
+        self.assertEqual((row["path"], row["source"]), ("unfused", "measured"))
+
     def test_choice_is_obeyed(self):
         """A file that says otherwise than the built-in rows wins: nothing of the answer above is the default's."""
         self.tune()
@@ -109,7 +139,7 @@ class Bench(unittest.TestCase):
         self.tune()
         with open(self.file, encoding="utf-8") as file:
             good = json.load(file)
-        for change, piece in (({"world_size": 4}, "measured in a world of 4 ranks, but this one has 2"),
+        for change, piece in (({"topology": "nvlink"}, "measured on topology 'nvlink', but this world is 'cpu'"), ({"world_size": 4}, "measured in a world of 4 ranks, but this one has 2"),
                               ({"device": "NVIDIA H200"}, "measured on device 'NVIDIA H200', but rank 0 runs on 'cpu'"),
                               ({"library_version": "9.9.0"}, "measured with library version '9.9.0', but this is")):
             with open(self.file, "w", encoding="utf-8") as file:
@@ -125,6 +155,10 @@ class Bench(unittest.TestCase):
         self.refused("--output FILE is needed", "tune")
         self.refused("--groups 1: there is no 1", "tune", "--output", self.file, "--groups", "1")
         self.refused("a group of 3: there are 2 ranks", "tune", *QUICK, "--output", self.file, "--groups", "3")
+        self.refused("--op barrier: there is no barrier", "tune", "--output", self.file, "--op", "barrier")
+        self.refused("there is no all_gather_rows", "tune", "--output", self.file, "--op", "all_reduce,all_gather_rows")
+        self.refused("takes f32, f16 and bf16, not i32", "tune", "--output", self.file, "--op", "all_reduce_rms_norm", "-d", "i32")
+        self.refused("a multiple of 8", "tune", "--output", self.file, "--hidden", "100")
         self.refused("f8_e4m3 has no sum", "tune", "--output", self.file, "-d", "f8_e4m3")
         self.refused("a CUDA graph needs a CUDA device", "tune", "--device", "cpu", "--mode", "graph", "--output", self.file)
         self.refused("cannot write there", "tune", "--output", "/nowhere/t.json")
