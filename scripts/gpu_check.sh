@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # On a machine with an NVIDIA GPU: builds, runs everything labelled gpu, once more under MPS and compute-sanitizer where they are here,
 # measures, and keeps the run as RESULTS/DATE-gpu-check.json (docs/schema/testrun.json), for bench/results/. Asks nothing; needs
-# cmake, nvcc and python3. It takes at most GPU_CHECK_SECONDS (default 240), the build with it; what these do not reach is skipped and said
+# cmake, nvcc and python3. It takes at most GPU_CHECK_SECONDS (default 290), the build with it; what these do not reach is skipped and said
 # to be. A test that hangs takes its own time alone.
 # usage: scripts/gpu_check.sh [RESULTS (default build-gpu/results) [COMMIT (default: git's)]]
 set -uo pipefail
@@ -58,13 +58,19 @@ cmake -S . -B "$build" "${generator[@]}" -DTPCOMM_CUDA=ON "-DTPCOMM_CUDA_ARCHITE
 }
 echo "built in $((SECONDS - begun)) s for sm_${arch:-90}"
 nvidia-smi --query-gpu=name,driver_version,pci.bus_id,clocks.sm,clocks.max.sm --format=csv | tee "$results/gpus.csv"
-seconds=${GPU_CHECK_SECONDS:-240}
+seconds=${GPU_CHECK_SECONDS:-290}
 
-# Figures last, with what is left; the tests leave them 40 s.
+# Each checker over two processes that share the GPU, and over one rank alone whose peers' packets lie there already.
 self=$tpc_root/scripts/gpu_check.sh
+checkers=()
+for tool in memcheck initcheck synccheck; do
+    checkers+=(--also "gpu_graphs under $tool='$self' --sanitized $tool '$build/tests/gpu/gpu_graphs' short")
+    checkers+=(--also "gpu_alone under $tool='$self' --sanitized $tool '$build/tests/gpu/gpu_alone' 60")
+done
+# Figures last, with what is left; the tests leave them 40 s.
 python3 tools/gpu_testrun.py "$build" "$results" --seconds "$((seconds - 40 - (SECONDS - begun)))" --commit "$commit" \
     --also "gpu_memory under MPS='$self' --under-mps '$build/tests/gpu/gpu_memory' processes" \
-    --also "gpu_graphs under memcheck='$self' --sanitized memcheck '$build/tests/gpu/gpu_graphs' short"
+    "${checkers[@]}"
 status=$?
 
 measure() { # FILE SECONDS COMMAND ...

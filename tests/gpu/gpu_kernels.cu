@@ -43,6 +43,21 @@ static __global__ void expect_kernel(const float *in, size_t count, float value,
     if (mine != 0) atomicAdd(total, mine);
 }
 
+static __global__ void words_kernel(unsigned *to, size_t words, unsigned value) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x)
+        to[i] = value;
+}
+
+static __global__ void none_of_kernel(const unsigned *from, size_t words, unsigned a, unsigned b, unsigned c,
+                                      unsigned *total) {
+    unsigned mine = 0;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x) {
+        unsigned word = *(const volatile unsigned *)&from[i]; /* others may write it at this moment */
+        mine += word != a && word != b && word != c;
+    }
+    if (mine != 0) atomicAdd(total, mine);
+}
+
 extern "C" int gpu_kernel_occupy(unsigned ms, cudaStream_t stream) {
     int device = 0, sms = 0, blocks = 0;
     cudaError_t error = cudaGetDevice(&device);
@@ -78,9 +93,21 @@ extern "C" int gpu_kernel_expect(const float *in, size_t count, float value, uns
     return (int)cudaPeekAtLastError();
 }
 
+extern "C" int gpu_kernel_words(void *to, size_t words, unsigned value, cudaStream_t stream) {
+    words_kernel<<<16, 256, 0, stream>>>((unsigned *)to, words, value);
+    return (int)cudaPeekAtLastError();
+}
+
+extern "C" int gpu_kernel_none_of(const void *from, size_t words, const unsigned values[3], unsigned *total,
+                                  cudaStream_t stream) {
+    none_of_kernel<<<2, 256, 0, stream>>>((const unsigned *)from, words, values[0], values[1], values[2], total);
+    return (int)cudaPeekAtLastError();
+}
+
 extern "C" int gpu_kernels_load(void) {
     const void *kernels[] = {(const void *)wait_kernel, (const void *)differ_kernel, (const void *)set_kernel,
-                             (const void *)expect_kernel, (const void *)late_copy_kernel};
+                             (const void *)expect_kernel, (const void *)late_copy_kernel,
+                             (const void *)words_kernel,  (const void *)none_of_kernel};
     for (const void *kernel : kernels) {
         cudaFuncAttributes attributes;
         cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);

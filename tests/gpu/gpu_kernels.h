@@ -22,6 +22,10 @@ int gpu_kernel_differ(const void *a, const void *b, size_t bytes, unsigned *coun
 int gpu_kernel_set(float *out, size_t count, float value, cudaStream_t stream);
 /** Add to *count how many of count floats are not value. */
 int gpu_kernel_expect(const float *in, size_t count, float value, unsigned *total, cudaStream_t stream);
+/** All words to value. */
+int gpu_kernel_words(void *to, size_t words, unsigned value, cudaStream_t stream);
+/** Add to *total (device memory) how many of the words are none of three values. */
+int gpu_kernel_none_of(const void *from, size_t words, const unsigned values[3], unsigned *total, cudaStream_t stream);
 /** Load them all, so that none is loaded while another kernel waits. */
 int gpu_kernels_load(void);
 

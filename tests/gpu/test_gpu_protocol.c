@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check the kernels' protocol on a GPU, launched directly: random sequences of collectives, forms, dtypes, sizes,
- * alignments, grids and payloads by 3, 4 and 8 ranks, one of them late now and then, beginning shortly before the epoch
- * wraps, half of the launches dependent ones, some behind a kernel that releases them before it writes their input:
- * every result exact, every slot EMPTY and all epoch words equal afterwards. Then 100 broadcasts and an
- * all_reduce with one slow rank; 2000 queued calls and an abort; a rank that comes after its peers have given up.
- * usage: gpu_protocol [SECONDS (default 18)]
+ * Check the kernels' protocol on a GPU, launched directly (letters: KERNELS 11). 100000 random calls (b) of 3, 4 and 8
+ * ranks and some of 2, 5, 6, 7: collectives, forms, dtypes, sizes, alignments, grids, one rank late now and then; the
+ * epoch begins shortly before its wrap (d); payloads that look like EMPTY, like epochs, NaNs, -0 (c); half of the
+ * launches dependent ones, some behind a kernel that releases them before it writes their input (f). Every result is
+ * exact, no rank is more than one call ahead of another (b), and a kernel finds every slot EMPTY and all epoch words
+ * equal afterwards (a). Then 100 broadcasts and an all_reduce with one slow rank (e); 2000 queued calls and an abort
+ * (h); a rank that comes after its peers have given up (k).
+ * usage: gpu_protocol [CALLS (default 100000)]
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,6 +31,7 @@ typedef struct {
     unsigned char *late[TPCOMM_MAX_RANKS]; /* inputs of calls that a late kernel makes */
     unsigned char *in[TPCOMM_MAX_RANKS], *out[TPCOMM_MAX_RANKS], *host_in[TPCOMM_MAX_RANKS],
         *host_out[TPCOMM_MAX_RANKS];
+    unsigned *bad;  /* device memory: words that are not what they should be */
     uint32_t epoch; /* of the next call */
 } net_t;
 
@@ -67,6 +70,8 @@ static void net_open(net_t *net, int32_t size, uint32_t epoch, uint32_t timeout_
     CUDA_OK(cudaHostAlloc((void **)&net->host_fail, sizeof *net->host_fail, cudaHostAllocMapped));
     memset(net->report, 0, sizeof *net->report * (size_t)size);
     *net->host_fail = 0;
+    CUDA_OK(cudaMalloc((void **)&net->bad, 256));
+    CUDA_OK(cudaMemset(net->bad, 0, 256));
     for (int32_t r = 0; r < size; r++) {
         CUDA_OK(cudaMalloc((void **)&net->workspace[r], bytes));
         CUDA_OK(cudaMemset(net->workspace[r], 0xFF, bytes));
@@ -93,6 +98,7 @@ static void net_close(net_t *net) {
         CUDA_OK(cudaFreeHost(net->host_out[r]));
         CUDA_OK(cudaStreamDestroy(net->stream[r]));
     }
+    CUDA_OK(cudaFree(net->bad));
     CUDA_OK(cudaFreeHost(net->report));
     CUDA_OK(cudaFreeHost(net->host_fail));
 }
@@ -101,23 +107,39 @@ static uint32_t epoch_after(uint32_t epoch) {
     return epoch == 0xFFFFFFFDu ? 0 : epoch + 1;
 }
 
-/* Every slot EMPTY, every epoch word the next call's, no failure. */
+static void check_none_bad(const net_t *net, const char *what) {
+    unsigned bad = 0;
+    CUDA_OK(cudaDeviceSynchronize());
+    CUDA_OK(cudaMemcpy(&bad, net->bad, sizeof bad, cudaMemcpyDefault));
+    if (bad != 0) FAIL("%d ranks: %s: %u words are wrong", net->size, what, bad);
+}
+
+/* (a) Every slot EMPTY, every epoch word the next call's, no failure, no call left behind. */
 static void net_check(const net_t *net) {
-    size_t bytes = tpc_ar_workspace_bytes(net->size, SLOT);
-    unsigned char *copy = malloc(bytes);
-    CHECK(copy != NULL);
+    const unsigned empty[3] = {UINT32_MAX, UINT32_MAX, UINT32_MAX}, next[3] = {net->epoch, net->epoch, net->epoch};
+    size_t slots = (tpc_ar_workspace_bytes(net->size, SLOT) - TPC_AR_SLOT_OFFSET) / 4;
     for (int32_t r = 0; r < net->size; r++) {
-        CUDA_OK(cudaMemcpy(copy, net->workspace[r], bytes, cudaMemcpyDeviceToHost));
-        CHECK_EQ(((tpc_ar_header_t *)(void *)copy)->fail, 0);
-        for (size_t b = 0; b < TPC_AR_MAX_BLOCKS; b++) {
-            uint32_t word;
-            memcpy(&word, copy + TPC_AR_EPOCH_OFFSET + 4 * b, 4);
-            if (word != net->epoch) FAIL("rank %d's epoch word %zu is %#x, want %#x", r, b, word, net->epoch);
-        }
-        for (size_t i = TPC_AR_SLOT_OFFSET; i < bytes; i++)
-            if (copy[i] != 0xFF) FAIL("rank %d's slots are not EMPTY: byte %zu", r, i - TPC_AR_SLOT_OFFSET);
+        tpc_ar_header_t header;
+        unsigned char *workspace = net->workspace[r];
+        CUDA_OK((cudaError_t)gpu_kernel_none_of(workspace + TPC_AR_EPOCH_OFFSET, TPC_AR_MAX_BLOCKS, next, net->bad,
+                                                net->stream[r]));
+        check_none_bad(net, "epochs");
+        CUDA_OK(
+            (cudaError_t)gpu_kernel_none_of(workspace + TPC_AR_SLOT_OFFSET, slots, empty, net->bad, net->stream[r]));
+        check_none_bad(net, "slots that should be EMPTY");
+        CUDA_OK(cudaMemcpy(&header, workspace, sizeof header, cudaMemcpyDefault));
+        CHECK_EQ(header.fail, 0);
+        CHECK_EQ(header.running, 0);
     }
-    free(copy);
+}
+
+/* (b) Behind call e of one rank every other has begun it, and none is further than in the next one: all words are e,
+ * the one after, or the one after that. */
+static void watch_others(const net_t *net, int32_t r) {
+    const unsigned may_be[3] = {net->epoch, epoch_after(net->epoch), epoch_after(epoch_after(net->epoch))};
+    for (int32_t k = 1; k < net->size; k++)
+        CUDA_OK((cudaError_t)gpu_kernel_none_of(net->workspace[(r + k) % net->size] + TPC_AR_EPOCH_OFFSET,
+                                                TPC_AR_MAX_BLOCKS, may_be, net->bad, net->stream[r]));
 }
 
 /* ------------------------------------------------------------------ calls */
@@ -196,9 +218,10 @@ static void launch(net_t *net, const plan_t *plan, int32_t r, uint32_t ordinal) 
 static void fill(unsigned char *at, size_t bytes, uint32_t epoch) {
     const uint32_t words[] = {0xFFFFFFFFu, epoch,       epoch + 1, 0xFFFFu,     0xFFFF0000u, 0x7FFF7FFFu,
                               0x80008000u, 0x80000000u, 0,         0x00010001u, 0x7F800001u, 0x7C01FC01u};
-    bool hostile = below(3) == 0;
+    bool hostile = below(3) == 0, alike = below(2) == 0;
+    uint32_t one = words[below(12)];
     for (size_t i = 0; i + 4 <= bytes; i += 4) {
-        uint32_t word = hostile ? words[below(12)] : below(UINT32_MAX);
+        uint32_t word = !hostile ? below(UINT32_MAX) : alike ? one : words[below(12)];
         memcpy(at + i, &word, 4);
     }
 }
@@ -241,7 +264,9 @@ static void batch(net_t *net, uint32_t ordinal) {
     }
     CHECK(at_in <= ROOM && at_out <= ROOM);
     for (int32_t r = 0; r < net->size; r++) {
-        fill(net->host_in[r], at_in, net->epoch);
+        uint32_t epoch = net->epoch;
+        for (int i = 0; i < BATCH; i++, epoch = epoch_after(epoch)) /* (c): payloads that are this call's epoch */
+            fill(net->host_in[r] + plans[i].at_in, in_room(net, &plans[i]), epoch);
         CUDA_OK(cudaMemcpyAsync(net->in[r], net->host_in[r], at_in, cudaMemcpyHostToDevice, net->stream[r]));
         CUDA_OK(cudaMemcpyAsync(net->late[r], net->in[r], at_in, cudaMemcpyDeviceToDevice, net->stream[r]));
         for (int i = 0; i < BATCH; i++)
@@ -256,6 +281,7 @@ static void batch(net_t *net, uint32_t ordinal) {
                 CUDA_OK((cudaError_t)gpu_kernel_late_copy(net->in[r] + plans[i].at_in, net->late[r] + plans[i].at_in,
                                                           in_room(net, &plans[i]), 40, net->stream[r]));
             launch(net, &plans[i], r, ordinal + (uint32_t)i);
+            if (k == 0 && below(8) == 0) watch_others(net, r);
         }
         net->epoch = epoch_after(net->epoch);
     }
@@ -271,18 +297,20 @@ static void batch(net_t *net, uint32_t ordinal) {
 
 /* ------------------------------------------------------------------ scenarios */
 
-static void random_calls(int32_t size, double seconds) {
+static void random_calls(int32_t size, uint32_t least) {
     net_t net;
     net_open(&net, size, 0xFFFFFFF8u, 10000);
     uint32_t calls = 0;
-    for (double end = now_s() + seconds; now_s() < end; calls += BATCH) batch(&net, calls);
+    double start = now_s();
+    for (; calls < least; calls += BATCH) batch(&net, calls);
+    check_none_bad(&net, "a rank is more than a call ahead of another");
     net_check(&net);
     net_close(&net);
-    printf("%d ranks: %u calls\n", size, calls);
+    printf("%d ranks: %u calls in %.1f s\n", size, calls, now_s() - start);
     fflush(stdout);
 }
 
-/* The root of a broadcast waits for no data: it must not run away from a rank that is late. */
+/* (e) The root of a broadcast waits for no data: it must not run away from a rank that is late. */
 static void broadcasts(void) {
     net_t net;
     net_open(&net, 3, 5, 10000);
@@ -312,7 +340,8 @@ static void *abort_later(void *arg) {
     return NULL;
 }
 
-/* More calls than a stream queues, so that the launching thread hangs in the driver; the word gets them all through. */
+/* (h) More calls than a stream queues, so that the launching thread hangs in the driver; the word gets them all
+ * through. */
 static void queued_and_aborted(void) {
     net_t net;
     net_open(&net, 2, 7, 60000);
@@ -331,7 +360,7 @@ static void queued_and_aborted(void) {
     net_close(&net);
 }
 
-/* Rank 0 gives up waiting for rank 1 and names it; rank 1, which comes then, leaves at once. */
+/* (k) Rank 0 gives up waiting for rank 1 and names it; rank 1, which comes then, leaves at once. */
 static void late_rank(void) {
     net_t net;
     net_open(&net, 3, 9, 200);
@@ -352,13 +381,14 @@ static void late_rank(void) {
 
 int main(int argc, char **argv) {
     gpu_need();
-    double seconds = argc > 1 ? atof(argv[1]) : 18;
-    static const int32_t sizes[] = {3, 4, 8};
+    uint32_t calls = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 100000;
+    static const int32_t sizes[] = {3, 4, 8}, others[] = {2, 5, 6, 7};
     CUDA_OK((cudaError_t)gpu_kernels_load());
     broadcasts();
     queued_and_aborted();
     late_rank();
-    for (int s = 0; s < 3; s++) random_calls(sizes[s], seconds / 3);
+    for (int s = 0; s < 4; s++) random_calls(others[s], calls / 20);
+    for (int s = 0; s < 3; s++) random_calls(sizes[s], calls);
     printf("ok\n");
     return 0;
 }

@@ -266,6 +266,7 @@ const case_t cases[] = {{"dtypes", 60, dtypes},
                         {"aborted", 200, aborted},
                         {"mismatch", 200, mismatch},
                         {"overlap", 200, overlap},
+                        {"alone", 200, alone},
                         {"norms", 80, norms},
                         {"missing_norms", 30, missing_norms}};
 const int case_count = sizeof(cases) / sizeof(cases[0]);

@@ -18,6 +18,9 @@ struct case_t {
 std::string norms(hostrun::config_t &config);
 std::string missing_norms(hostrun::config_t &config);
 
+/** alone.cc: one rank whose inbox is filled. */
+std::string alone(hostrun::config_t &config);
+
 extern const case_t cases[];
 extern const int case_count;
 
