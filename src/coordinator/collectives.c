@@ -166,6 +166,13 @@ static tpcomm_status_t check_together(tpcomm_t *comm, const tpcomm_call_t *call,
     return tpc_check_together(comm, record, &ranges, refused_p);
 }
 
+/* The device has failed under this rank, before its call began: the others must not wait for it. */
+static tpcomm_status_t break_if_device(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_status_t status) {
+    if (status != TPCOMM_ERR_DEVICE) return status;
+    tpc_flight_record_t what = tpc_flight_of(call, 0, 0);
+    return tpc_comm_break(comm, "", &what, status);
+}
+
 static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                               const tpc_cuda_call_t *where) {
     tpc_choice_t choice;
@@ -183,7 +190,7 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     bool pretended = where->capturing && comm->order == NULL; /* in tests alone: captured, and not run */
     if (status == TPCOMM_OK && where->capturing) status = tpc_comm_captures(comm, where, &ordinal);
     if (status == TPCOMM_OK && comm->order != NULL) status = tpc_cuda_order_follow(comm->order, where);
-    if (status != TPCOMM_OK) return status;
+    if (status != TPCOMM_OK) return break_if_device(comm, call, status);
 
     tpc_outcome_t outcome = {.last_rank = -1};
     tpc_flight_record_t what = tpc_flight_of(call, choice.path, key.bytes);
@@ -234,7 +241,7 @@ tpcomm_status_t tpc_comm_run(tpcomm_t *comm, const tpcomm_call_t *call, const tp
     tpcomm_status_t status = TPCOMM_OK;
     if (comm->check == TPCOMM_CHECK_SYNC) status = tpc_check_stream(comm, stream);
     if (status == TPCOMM_OK) status = tpc_cuda_order_enter(comm->order, stream, &where);
-    if (status != TPCOMM_OK) return status;
+    if (status != TPCOMM_OK) return break_if_device(comm, call, status);
     status = run_on(comm, call, norm, &where);
     tpc_cuda_order_leave(&where);
     return status;

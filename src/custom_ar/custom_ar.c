@@ -15,23 +15,16 @@
 #include "base/hash.h"
 #include "base/hook.h"
 #include "custom_ar/launch.h"
+#include "custom_ar/said.h"
 #include "custom_ar/share.h"
 #include "peer_mem/device_memory.h"
-
-/* What a launch was asked to do; found again by its hash, which the kernels compare. */
-#define LAUNCHES 64u
-typedef struct {
-    _Atomic uint64_t hash; /* and 1 << 32; 0: none, or being written */
-    _Atomic uint64_t count;
-    _Atomic int32_t root;
-} launch_t;
 
 /* In host memory that all ranks of a group share. */
 typedef struct {
     tpc_ar_report_t reports[TPCOMM_MAX_RANKS];
-    launch_t launches[TPCOMM_MAX_RANKS][LAUNCHES]; /* by the low bits of the hash */
-    _Atomic int32_t users[TPCOMM_MAX_RANKS];       /* peer_mem/device_memory.h */
+    _Atomic int32_t users[TPCOMM_MAX_RANKS]; /* peer_mem/device_memory.h */
 } control_t;
+/* Behind it, where no kernel looks: a table of what each rank says it calls. */
 
 /* The largest slots that pay: of two ranks' messages, which have no better form than one-shot, and of more ranks, where
  * two-shot takes over and its launch carries size / 2 slots. */
@@ -68,6 +61,10 @@ typedef struct {
 
 /* ------------------------------------------------------------------ sizes */
 
+static tpc_ar_said_t *said_by(const state_t *state, int32_t rank) {
+    return (tpc_ar_said_t *)(void *)(state->control + 1) + (size_t)rank * TPC_AR_SAID_SLOTS;
+}
+
 /* Largest slot, a power of two, with which a rank's device workspace stays in the limit. */
 size_t tpc_ar_slot_bytes(const tpc_agreed_t *agreed) {
     size_t slot = agreed->size == 2 ? LARGEST_SLOT_OF_TWO : LARGEST_SLOT;
@@ -81,7 +78,7 @@ static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes
                          "TPCOMM_WORKSPACE_BYTES is %llu, but a group of %d ranks needs %zu bytes per rank",
                          (unsigned long long)agreed->workspace_bytes, agreed->size,
                          tpc_ar_workspace_bytes(agreed->size, SMALLEST_SLOT));
-    *bytes_p = sizeof(control_t);
+    *bytes_p = sizeof(control_t) + (size_t)agreed->size * TPC_AR_SAID_SLOTS * sizeof(tpc_ar_said_t);
     return TPCOMM_OK;
 }
 
@@ -136,6 +133,11 @@ tpcomm_status_t tpc_ar_grid_limit(const void *opaque, const void *kernel, int32_
 const tpc_ar_params_t *tpc_ar_shared_params(const void *opaque) {
     const state_t *state = opaque;
     return &state->params;
+}
+
+void tpc_ar_say_call(const void *opaque, const tpc_ar_params_t *params, const tpc_flight_record_t *record) {
+    const state_t *state = opaque;
+    tpc_ar_say(said_by(state, params->rank), params->what, params->hash, record);
 }
 
 /* Of a kind, the fewest that any of its kernels may have. */
@@ -285,17 +287,6 @@ static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const
     return NULL;
 }
 
-/* For the text of a mismatch; mostly a load, since the same calls come again. */
-static void remember(const state_t *state, uint32_t hash, uint64_t count, int32_t root) {
-    launch_t *launch = &state->control->launches[state->group.rank][hash % LAUNCHES];
-    const uint64_t known = hash | UINT64_C(1) << 32;
-    if (atomic_load_explicit(&launch->hash, memory_order_relaxed) == known) return;
-    atomic_store(&launch->hash, 0);
-    atomic_store(&launch->count, count);
-    atomic_store(&launch->root, root);
-    atomic_store(&launch->hash, known);
-}
-
 static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) {
     const tpcomm_call_t *call = request->call;
     bool gathers_rows = call->coll == TPCOMM_ALL_GATHER_ROWS;
@@ -332,9 +323,9 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
         facts[2] = left;
         uint64_t hash = tpc_hash(TPC_HASH_START, facts, sizeof facts);
         params.hash = (uint32_t)(hash ^ hash >> 32);
-        remember(state, params.hash, facts[0], (int32_t)facts[1]);
         uint64_t packets = (params.count * element + packet - 1) / packet;
         tpc_ar_shape_t shape = shape_for(state, form, &params, (packets + owners - 1) / owners);
+        tpc_ar_say(said_by(state, params.rank), params.what, params.hash, record);
         tpcomm_status_t status = tpc_cuda_error(tpc_ar_launch(form, &params, shape, request->stream), "launch");
         if (status != TPCOMM_OK) return status;
         left -= params.count;
@@ -367,17 +358,6 @@ static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outco
 
 /* ------------------------------------------------------------------ failures */
 
-/* " count 4096 root 1", if that launch is still known. */
-static bool describe_launch(const state_t *state, int32_t rank, uint32_t hash, char *text_p, size_t bytes) {
-    if (rank < 0) return false;
-    launch_t *launch = &state->control->launches[rank][hash % LAUNCHES];
-    uint64_t count = atomic_load(&launch->count);
-    int32_t root = atomic_load(&launch->root);
-    if (atomic_load(&launch->hash) != (hash | UINT64_C(1) << 32)) return false;
-    snprintf(text_p, bytes, " count %llu root %d", (unsigned long long)count, root);
-    return true;
-}
-
 /* A kernel of any rank that gave up has written its report: make it the group's failure, with a text. */
 static void poll(void *opaque) {
     state_t *state = opaque;
@@ -388,22 +368,15 @@ static void poll(void *opaque) {
         if (word == 0) continue;
         atomic_thread_fence(memory_order_acquire);
         tpcomm_status_t status = -(tpcomm_status_t)(uint32_t)word;
-        char text[400], mine_text[64], theirs_text[64];
+        char text[TPC_ERROR_BYTES], mine[240], theirs[240];
         tpc_failure_place_t place = {.rank = report->peer};
-        if (status == TPCOMM_ERR_MISMATCH) {
-            uint32_t mine = (uint32_t)(report->mine[0] >> 32), theirs = (uint32_t)(report->theirs[0] >> 32);
-            uint32_t my_hash = (uint32_t)(report->mine[1] >> 32), their_hash = (uint32_t)(report->theirs[1] >> 32);
-            bool told = describe_launch(state, r, my_hash, mine_text, sizeof mine_text) &&
-                        describe_launch(state, report->peer, their_hash, theirs_text, sizeof theirs_text);
-            snprintf(text, sizeof text,
-                     "kernel call %u: rank %d launched %s %s %s%s (what %08x, hash %08x), rank %d launched %s %s %s%s "
-                     "(what %08x, hash %08x)%s",
-                     report->epoch, r, tpcomm_coll_name(mine & 0xFF), tpcomm_dtype_name(mine >> 20 & 0xFF),
-                     tpcomm_op_name(mine >> 16 & 0xF), told ? mine_text : "", mine, my_hash, report->peer,
-                     tpcomm_coll_name(theirs & 0xFF), tpcomm_dtype_name(theirs >> 20 & 0xFF),
-                     tpcomm_op_name(theirs >> 16 & 0xF), told ? theirs_text : "", theirs, their_hash,
-                     told && strcmp(mine_text, theirs_text) != 0 ? ""
-                                                                 : "; equal names differ in count, root or capture");
+        if (status == TPCOMM_ERR_MISMATCH && report->peer >= 0 && report->peer < state->group.agreed.size) {
+            snprintf(text, sizeof text, "kernel call %u: rank %d called %s; rank %d called %s", report->epoch, r,
+                     tpc_ar_said_text(said_by(state, r), (uint32_t)(report->mine[0] >> 32),
+                                      (uint32_t)(report->mine[1] >> 32), mine, sizeof mine),
+                     report->peer,
+                     tpc_ar_said_text(said_by(state, report->peer), (uint32_t)(report->theirs[0] >> 32),
+                                      (uint32_t)(report->theirs[1] >> 32), theirs, sizeof theirs));
         } else if (status == TPCOMM_ERR_OVERLAP) {
             snprintf(text, sizeof text,
                      "kernel call %u of rank %d began while another of its calls was running: the caller's streams and "

@@ -15,6 +15,9 @@ size_t tpc_ar_slot_bytes(const tpc_agreed_t *agreed);
 /** What is the same in every launch of a group of two ranks or more. state: of tpc_custom_ar_backend. */
 const tpc_ar_params_t *tpc_ar_shared_params(const void *state);
 
+/** Before a launch of such a kernel: what it is, for the text of a MISMATCH. */
+void tpc_ar_say_call(const void *state, const tpc_ar_params_t *params, const tpc_flight_record_t *record);
+
 /**
  * Load a kernel, so that it is not loaded while another waits for a peer, and say how many of its blocks, of `threads`
  * working threads, this group may launch: all that wait for each other are resident together. Fails: NO_TRANSPORT (no

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hook.h"
 #include "device/cuda_driver.h"
 
 /* What the caller had in cudaGetLastError when we came in: ours is taken away again, his is not. */
@@ -28,6 +29,23 @@ static void after_fork_in_child(void) {
 static void register_fork(void) {
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
+
+#ifdef TPC_HOOKS
+static _Atomic uint64_t calls_made;
+
+bool tpc_cuda_fails(void) {
+    uint64_t which = tpc_hook_value("cuda_fails", 0);
+    if (which == 0) {
+        atomic_store(&calls_made, 0);
+        return false;
+    }
+    return atomic_fetch_add(&calls_made, 1) + 1 == which;
+}
+
+uint64_t tpc_cuda_calls(void) {
+    return atomic_load(&calls_made);
+}
+#endif
 
 tpcomm_status_t tpc_cuda_error_number(int error, const char *what) {
     if (error == cudaSuccess) return TPCOMM_OK;

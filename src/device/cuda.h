@@ -35,7 +35,17 @@ void tpc_cuda_probe(int32_t ordinal, tpc_cuda_facts_t *facts_p);
  * NO_MEMORY. */
 tpcomm_status_t tpc_cuda_error_number(int error, const char *what);
 /* Compilers do not agree on the sign of an enum. */
+#ifndef TPC_HOOKS
 #define tpc_cuda_error(error, what) tpc_cuda_error_number((int)(error), (what))
+#else
+/** Test builds: whether the call into CUDA that stands here is the one that set@cuda_fails:N names (the N-th since it
+ * was set), and so is not made. */
+bool tpc_cuda_fails(void);
+/** How many such places this process has come to since then. */
+uint64_t tpc_cuda_calls(void);
+#define TPC_CUDA_UNKNOWN            999 /* cudaErrorUnknown, CUDA_ERROR_UNKNOWN */
+#define tpc_cuda_error(error, what) tpc_cuda_error_number(tpc_cuda_fails() ? TPC_CUDA_UNKNOWN : (int)(error), (what))
+#endif
 
 /**
  * Make the rank's context the calling thread's current one; leave gives the caller's back. Cheap where they are the

@@ -50,7 +50,8 @@ tpcomm_status_t tpc_cuda_driver(const tpc_cuda_driver_t **driver_p) {
     return TPCOMM_OK;
 }
 
-tpcomm_status_t tpc_cuda_driver_error(const tpc_cuda_driver_t *driver, CUresult result, const char *what) {
+tpcomm_status_t tpc_cuda_driver_error_number(const tpc_cuda_driver_t *driver, int error, const char *what) {
+    CUresult result = (CUresult)error;
     if (result == CUDA_SUCCESS) return TPCOMM_OK;
     const char *name = NULL, *text = NULL;
     (void)driver->GetErrorName(result, &name);

@@ -9,6 +9,7 @@
 
 #include <cuda.h>
 
+#include "device/cuda.h"
 #include "tpcomm.h"
 
 /* X(name without cu, its parameters, required) */
@@ -53,6 +54,12 @@ tpcomm_status_t tpc_cuda_driver(const tpc_cuda_driver_t **driver_p);
 
 /** Record the text of a driver function's error: "what: CUDA_ERROR_X (text)"; CUDA_SUCCESS gives OK. Status DEVICE, or
  * NO_MEMORY. */
-tpcomm_status_t tpc_cuda_driver_error(const tpc_cuda_driver_t *driver, CUresult result, const char *what);
+tpcomm_status_t tpc_cuda_driver_error_number(const tpc_cuda_driver_t *driver, int result, const char *what);
+#ifndef TPC_HOOKS
+#define tpc_cuda_driver_error(driver, result, what) tpc_cuda_driver_error_number((driver), (int)(result), (what))
+#else
+#define tpc_cuda_driver_error(driver, result, what)                                                                    \
+    tpc_cuda_driver_error_number((driver), tpc_cuda_fails() ? TPC_CUDA_UNKNOWN : (int)(result), (what))
+#endif
 
 #endif

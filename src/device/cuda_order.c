@@ -85,12 +85,24 @@ static cudaError_t look(cudaStream_t stream, capture_t *capture_p) {
     return error;
 }
 
+/* A stream that is none, or a capture that its owner has broken, is the caller's mistake and not the device's end. */
+static tpcomm_status_t stream_error(cudaError_t error, tpcomm_stream_t stream, const char *what) {
+    tpcomm_status_t status = tpc_cuda_error(error, what);
+    if (status != TPCOMM_ERR_DEVICE) return status;
+    if (error == cudaErrorInvalidResourceHandle || error == cudaErrorInvalidValue)
+        return tpc_error_prefix(TPCOMM_ERR_INVALID_ARG, "stream is %p", (void *)stream);
+    if (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread)
+        return tpc_error_prefix(TPCOMM_ERR_INVALID_STATE, "stream is %p", (void *)stream);
+    return status;
+}
+
 tpcomm_status_t tpc_cuda_order_enter(tpc_cuda_order_t *order, tpcomm_stream_t stream, tpc_cuda_call_t *call_p) {
     capture_t capture;
     tpc_cuda_call_t call = {.stream = stream};
     tpcomm_status_t status = tpc_cuda_enter(order->facts, &call.scope);
     if (status != TPCOMM_OK) return status;
-    status = tpc_cuda_error(look((cudaStream_t)stream, &capture), "cannot tell whether the stream is being captured");
+    status =
+        stream_error(look((cudaStream_t)stream, &capture), stream, "cannot tell whether the stream is being captured");
     if (status != TPCOMM_OK) {
         tpc_cuda_leave(call.scope);
         return status;
@@ -135,7 +147,7 @@ static tpcomm_status_t follow_capture(tpc_cuda_order_t *order, const tpc_cuda_ca
     cudaError_t error =
         UPDATE_DEPENDENCIES((cudaStream_t)call->stream, order->last, order->last_has_edges ? order->last_edges : NULL,
                             order->last_count, cudaStreamAddCaptureDependencies);
-    return tpc_cuda_error(error, "cannot order this stream after the capture's last call of the group");
+    return stream_error(error, call->stream, "cannot order this stream after the capture's last call of the group");
 }
 
 tpcomm_status_t tpc_cuda_order_follow(tpc_cuda_order_t *order, const tpc_cuda_call_t *call) {
@@ -152,7 +164,8 @@ tpcomm_status_t tpc_cuda_order_follow(tpc_cuda_order_t *order, const tpc_cuda_ca
                              (void *)order->eager, (void *)stream);
         if (error == cudaSuccess) error = cudaEventRecord(order->event, order->eager);
         if (error == cudaSuccess) error = cudaStreamWaitEvent(stream, order->event, 0);
-        tpcomm_status_t status = tpc_cuda_error(error, "cannot order this stream after the group's last one");
+        tpcomm_status_t status =
+            stream_error(error, call->stream, "cannot order this stream after the group's last one");
         if (status != TPCOMM_OK) return status;
     }
     order->eager = stream;
@@ -168,7 +181,7 @@ tpcomm_status_t tpc_cuda_order_called(tpc_cuda_order_t *order, const tpc_cuda_ca
 }
 
 tpcomm_status_t tpc_cuda_order_keep(const tpc_cuda_call_t *call, void (*gone)(void *arg), void *arg) {
-    capture_t capture;
+    capture_t capture = {0};
     cudaUserObject_t object = NULL;
     tpcomm_status_t status = tpc_cuda_error(look((cudaStream_t)call->stream, &capture), "cannot find the graph");
     if (status == TPCOMM_OK)

@@ -157,6 +157,7 @@ static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outco
                              (uint64_t)record->rows.eps << 32 | record->rows.bias, request->ordinal};
         uint64_t hash = tpc_hash(TPC_HASH_START, facts, sizeof facts);
         params.hash = (uint32_t)(hash ^ hash >> 32);
+        tpc_ar_say_call(state->shared, &params, record);
         int32_t blocks = 1;
         tpc_norm_shape_t shape = shape_for(state, norm, rows.rows, &blocks);
         tpcomm_status_t status = tpc_cuda_error(

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check one rank alone on a GPU, whose inbox holds all that its peers send (KERNELS 11 n, and f: half of the launches
- * are dependent ones, behind a kernel that releases them before it writes their input): every kind of kernel, at ranks
- * of groups of 2, 3, 4, 6 and 8: results, what it sends each peer, byte for byte, its slots EMPTY again, its epochs.
- * Nobody waits for anybody, so that this runs under any checker. usage: gpu_alone [ROUNDS (default 400)]
+ * Check one rank alone on a GPU, whose inbox holds all that its peers send (n of docs/gpu.md, and f: half of the
+ * launches are dependent ones, behind a kernel that releases them before it writes their input): every kind of kernel,
+ * at ranks of groups of 2, 3, 4, 6 and 8: results, what it sends each peer, byte for byte, its slots EMPTY again, its
+ * epochs. Nobody waits for anybody, so that this runs under any checker. usage: gpu_alone [ROUNDS (default 400)]
  */
 #include "cpu_backend/reduce.h"
 #include "gpu/gpu_kernels.h"
@@ -173,7 +173,7 @@ int main(int argc, char **argv) {
     gpu_need();
     int rounds = argc > 1 ? atoi(argv[1]) : 400;
     CUDA_OK((cudaError_t)gpu_kernels_load());
-    CUDA_OK(cudaStreamCreateWithFlags(&gpu.stream, cudaStreamNonBlocking));
+    gpu_stream_new(&gpu.stream);
     CUDA_OK(cudaHostAlloc((void **)&gpu.report, sizeof *gpu.report, cudaHostAllocMapped));
     memset(gpu.report, 0, sizeof *gpu.report);
     for (int r = 0; r < SIZE_MOST; r++) CUDA_OK(cudaMalloc((void **)&gpu.workspace[r], sizeof images[0]));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check that a rank's first use of any kernel works while a peer on the same GPU waits for it in that very call, under
- * CUDA's lazy loading: all kernels that a group may launch are loaded when it is made.
+ * (i of docs/gpu.md) Check that a rank's first use of any kernel works while a peer on the same GPU waits for it in
+ * that very call, under CUDA's lazy loading: all kernels that a group may launch are loaded when it is made.
  */
 #include <time.h>
 
@@ -33,6 +33,24 @@ static void each_kernel(gpu_rank_t *rank) {
                 if (colls[c] != TPCOMM_ALL_REDUCE && n == 2) continue;
                 if (made++ % rank->size != rank->rank) pause_ms(3); /* the peers come while one waits */
                 CHECK_OK(tpcomm_call(rank->comm, &call, rank->stream));
+                CUDA_OK(cudaStreamSynchronize(rank->stream));
+                CHECK_OK(tpcomm_async_status(rank->comm, NULL));
+            }
+    static const int32_t hiddens[] = {256, 4096, 16384}; /* one, two, four vectors a thread */
+    for (tpcomm_dtype_t dtype = TPCOMM_F32; dtype <= TPCOMM_BF16; dtype++)
+        for (int h = 0; h < 3; h++)
+            for (int path = 0; path < 2; path++) {
+                tpcomm_rms_norm_t norm = {.struct_size = sizeof norm,
+                                          .dtype = dtype,
+                                          .path = path ? TPCOMM_PATH_UNFUSED : TPCOMM_PATH_FUSED_ONESHOT,
+                                          .hidden = hiddens[h],
+                                          .tokens = 9,
+                                          .eps = 1e-5f,
+                                          .in = rank->in,
+                                          .weight = rank->in + (8 << 20),
+                                          .out = rank->out};
+                if (made++ % rank->size != rank->rank) pause_ms(3);
+                CHECK_OK(tpcomm_all_reduce_rms_norm(rank->comm, &norm, rank->stream));
                 CUDA_OK(cudaStreamSynchronize(rank->stream));
                 CHECK_OK(tpcomm_async_status(rank->comm, NULL));
             }

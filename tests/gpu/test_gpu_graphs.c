@@ -135,13 +135,36 @@ static void in_turn(gpu_rank_t *rank) {
 static void short_round(gpu_rank_t *rank) {
     static const size_t counts[2] = {1000, 33};
     captured_t captured;
+    CUDA_OK(cudaMemsetAsync(rank->in, 0, rank->room, rank->stream)); /* read in part where only some was written */
+    CUDA_OK(cudaMemsetAsync(rank->out, 0, rank->room, rank->stream));
     gpu_all_reduce(rank, rank->in, rank->out, TPCOMM_F32, 1, 1021, "eager");
     gpu_all_reduce(rank, rank->in + 2, rank->out + 4, TPCOMM_BF16, 2, 70001, "misaligned");
     gpu_all_reduce(rank, rank->in, rank->in, TPCOMM_I32, 3, 4096, "in place");
     CHECK_OK(tpcomm_broadcast(rank->comm, rank->in, rank->out, 333, TPCOMM_F32, 1, rank->stream));
     CHECK_OK(tpcomm_all_gather(rank->comm, rank->in, rank->out, 333, TPCOMM_F32, rank->stream));
     CHECK_OK(tpcomm_barrier(rank->comm, rank->stream));
+    tpcomm_call_t twoshot = {.struct_size = sizeof twoshot,
+                             .coll = TPCOMM_ALL_REDUCE,
+                             .dtype = TPCOMM_F16,
+                             .op = TPCOMM_SUM,
+                             .path = TPCOMM_PATH_TWOSHOT,
+                             .in = rank->in,
+                             .out = rank->out,
+                             .count = 9000};
+    CHECK_OK(tpcomm_call(rank->comm, &twoshot, rank->stream));
+    CHECK_OK(tpcomm_reduce_scatter(rank->comm, rank->in, rank->out, 777, TPCOMM_F32, TPCOMM_MAX, rank->stream));
+    tpcomm_rms_norm_t norm = {.struct_size = sizeof norm,
+                              .dtype = TPCOMM_BF16,
+                              .path = TPCOMM_PATH_FUSED_ONESHOT,
+                              .hidden = 2048,
+                              .tokens = 7,
+                              .eps = 1e-5f,
+                              .in = rank->in,
+                              .weight = rank->in + (1 << 20),
+                              .out = rank->out};
+    CHECK_OK(tpcomm_all_reduce_rms_norm(rank->comm, &norm, rank->stream));
     gpu_together(rank);
+    CHECK_OK(tpcomm_async_status(rank->comm, NULL));
     lay_out(rank, &captured, 2, counts);
     capture(rank, &captured);
     gpu_together(rank);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check that a process which is killed while kernels run takes nobody with it: the survivor's kernel, which writes into
- * the dead one's memory, ends; the failure names who died; the survivor's context and device are whole and a new group
- * works. Over each way of sharing memory.
+ * (j of docs/gpu.md) Check that a process which is killed while kernels run takes nobody with it: the survivor's
+ * kernel, which writes into the dead one's memory, ends; the failure names who died; the survivor's context and device
+ * are whole and a new group works. Over each way of sharing memory.
  */
 #include <errno.h>
 #include <signal.h>

@@ -227,7 +227,8 @@ static void mismatch(gpu_rank_t *rank) {
     while (tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK) {
     }
     CHECK_STATUS(tpcomm_barrier(rank->comm, rank->stream), TPCOMM_ERR_MISMATCH);
-    CHECK_ERROR_HAS("all_reduce f32 sum");
+    CHECK_ERROR_HAS("count 1000 f32 sum");
+    CHECK_ERROR_HAS("count 2000 f32 sum");
 }
 
 static void aborted(gpu_rank_t *rank) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check the kernels' protocol on a GPU, launched directly (letters: KERNELS 11). 100000 random calls (b) of 3, 4 and 8
+ * Check the kernels' protocol on a GPU, launched directly (letters: docs/gpu.md). 100000 random calls (b) of 3, 4 and 8
  * ranks and some of 2, 5, 6, 7: collectives, forms, dtypes, sizes, alignments, grids, one rank late now and then; the
  * epoch begins shortly before its wrap (d); payloads that look like EMPTY, like epochs, NaNs, -0 (c); half of the
  * launches dependent ones, some behind a kernel that releases them before it writes their input (f). Every result is

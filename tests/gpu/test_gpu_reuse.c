@@ -71,6 +71,43 @@ static void back_to_back(gpu_rank_t *rank) {
     drop_count(rank, bad);
 }
 
+/* (W1) A thousand calls of 16 bytes to 64 KiB, f32 and bf16, rank r's input all r + 1; behind each its input becomes
+ * NaN at once, on the same stream, and now and then a rank is late. */
+static void overwritten(gpu_rank_t *rank) {
+    static const size_t sizes[] = {16, 48, 1024, 4096, 20480, 65536};
+    unsigned *bad = new_count(rank);
+    for (int round = 0; round < 1000; round++) {
+        tpcomm_dtype_t dtype = round / 6 % 2 ? TPCOMM_BF16 : TPCOMM_F32;
+        size_t bytes = sizes[round % 6];
+        unsigned mine, want[3];
+        float value = (float)(rank->rank + 1), sum = (float)(rank->size * (rank->size + 1) / 2);
+        memcpy(&mine, &value, sizeof mine);
+        memcpy(want, &sum, sizeof *want);
+        if (dtype == TPCOMM_BF16)
+            mine = mine >> 16 | (mine & 0xFFFF0000u), want[0] = want[0] >> 16 | (want[0] & 0xFFFF0000u);
+        want[1] = want[2] = want[0];
+        tpcomm_call_t call = {.struct_size = sizeof call,
+                              .coll = TPCOMM_ALL_REDUCE,
+                              .dtype = dtype,
+                              .op = TPCOMM_SUM,
+                              .path = round % 5 == 4 ? TPCOMM_PATH_TWOSHOT : TPCOMM_PATH_ONESHOT,
+                              .in = rank->in,
+                              .out = rank->out,
+                              .count = bytes / tpcomm_dtype_size(dtype)};
+        CUDA_OK((cudaError_t)gpu_kernel_words(rank->in, bytes / 4, mine, rank->stream));
+        if (round % 25 == 0 && round / 25 % rank->size == rank->rank)
+            CUDA_OK((cudaError_t)gpu_kernel_delay(5, rank->stream));
+        CHECK_OK(tpcomm_call(rank->comm, &call, rank->stream));
+        CUDA_OK((cudaError_t)gpu_kernel_words(rank->in, bytes / 4, 0xFFFFFFFFu, rank->stream));
+        CUDA_OK((cudaError_t)gpu_kernel_none_of(rank->out, bytes / 4, want, bad, rank->stream));
+        CUDA_OK((cudaError_t)gpu_kernel_words(rank->out, bytes / 4, 0xFFFFFFFFu, rank->stream));
+        if (round % 100 == 99) CUDA_OK(cudaStreamSynchronize(rank->stream));
+    }
+    CHECK_EQ(fetch_count(rank, bad), 0);
+    CHECK_OK(tpcomm_async_status(rank->comm, NULL));
+    drop_count(rank, bad);
+}
+
 /* Each rank in its turn is late by some milliseconds; the others overwrite their inputs at once. */
 static void late_reader(gpu_rank_t *rank) {
     const size_t count = 100000;
@@ -116,6 +153,7 @@ static void soak(gpu_rank_t *rank) {
 
 static void reuse(gpu_rank_t *rank) {
     back_to_back(rank);
+    overwritten(rank);
     late_reader(rank);
 }
 
