@@ -40,9 +40,9 @@ def ctest_names(build):
 
 
 def gpu_tests():
-    """Those of tests/gpu, which only a build with CUDA has."""
+    """Those of tests/gpu, and the one of machine code, which only a build with CUDA has."""
     folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "gpu")
-    return {name[5:-2] for name in os.listdir(folder) if re.fullmatch(r"test_gpu_\w+\.c", name)}
+    return {name[5:-2] for name in os.listdir(folder) if re.fullmatch(r"test_gpu_\w+\.c", name)} | {"kernels_code"}
 
 
 def read(path):

@@ -8,21 +8,7 @@ static bool uses_sentinels(tpc_ar_form_t form, tpcomm_dtype_t dtype) {
 }
 
 static uint32_t element_bytes(tpcomm_dtype_t dtype) {
-    switch (dtype) {
-    case TPCOMM_F16:
-    case TPCOMM_BF16:
-        return 2;
-    case TPCOMM_F32:
-    case TPCOMM_I32:
-    case TPCOMM_U32:
-        return 4;
-    case TPCOMM_F64:
-    case TPCOMM_I64:
-    case TPCOMM_U64:
-        return 8;
-    default:
-        return 1;
-    }
+    return (uint32_t)tpcomm_dtype_size(dtype); /* a barrier's is 0, as its count */
 }
 
 extern "C" size_t tpc_ar_packet_payload(tpc_ar_form_t form, tpcomm_dtype_t dtype) {

@@ -52,7 +52,7 @@ TPC_DEVICE raw_t raw_begin(const tpc_ar_params_t &p, uint32_t epoch, uint64_t by
 
 /** Granule i to the rank k places after this one. */
 TPC_DEVICE void raw_push(const tpc_ar_params_t &p, const raw_t &raw, slots_t slots, int k, uint64_t i, uint64_t value) {
-    if (TPC_FAULT(packet_dropped) && i == 1 && k == 1) return;
+    if (TPC_FAULT(flag_dropped) && i == 1 && k == 1) return;
     packet_store(slot_after(p, slots, k, 16 * (uint32_t)i), pack_flag(value, raw.epoch));
 }
 

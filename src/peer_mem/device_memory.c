@@ -60,7 +60,7 @@ static tpcomm_status_t write_to_all(probe_t *probe) {
         char what[96];
         snprintf(what, sizeof what, "rank %d cannot write to rank %d's device memory", memory->rank, r);
         pattern(probe->nonce, memory->rank, r, probe->want, probe->share);
-        if (tpc_hook_value("break_pair", UINT64_MAX) == (uint64_t)(memory->rank * 16 + r))
+        if (tpc_hook_value("break_pair", UINT64_MAX) == (uint64_t)(memory->rank * TPCOMM_MAX_RANKS + r))
             memset(probe->want + probe->share / 2, 0, 8);
         status = memory->method->copy_in(&memory->share.copier,
                                          memory->mapped[r] + probe->offset + (size_t)memory->rank * probe->share,

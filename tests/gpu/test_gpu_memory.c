@@ -154,7 +154,7 @@ static const struct {
     tpcomm_status_t status;
 } failures[] = {
     {"set@break_pair:1", "pair 0 -> 1: ", TPCOMM_ERR_NO_TRANSPORT},
-    {"set@break_pair:16", "pair 1 -> 0: ", TPCOMM_ERR_NO_TRANSPORT},
+    {"set@break_pair:32", "pair 1 -> 0: ", TPCOMM_ERR_NO_TRANSPORT},
     {"set@probe_hang:1;set@probe_limit_ms:100", "proof of peer access did not end within", TPCOMM_ERR_NO_TRANSPORT},
     {"fail@device_memory:1", "rank 1 failed in 'share device memory'", TPCOMM_ERR_NO_TRANSPORT},
     {"fail@device_map:0", "rank 0 failed in 'map device memory'", TPCOMM_ERR_NO_TRANSPORT},

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Check the kernels' machine code: no stack and no spills, few registers, packets as 128-bit strong system accesses, no fence but where
-a failure is reported, no load through the read-only cache.
+a failure is reported, no load through the read-only cache, no multicast (I10); nor does the library ask the driver for any.
 
 usage: check_code.py --nvcc NVCC --root DIR     the instructions are looked at with cuobjdump or nvdisasm where there is one, else in PTX
 """
@@ -83,6 +83,8 @@ def check_ptx(listing):
             function = found[1]
         if re.search(r"\b(fence|membar)\.", line) and "report_failure" not in function:
             wrong.append(f"{function}: a fence outside the report of a failure: {line.strip()}")
+        if "multimem" in line:  # no kernel needs multicast, so that a machine which refuses it loses nothing
+            wrong.append(f"{function}: multicast: {line.strip()}")
         if re.search(r"\bld\.global\S*\.nc\b", line):
             wrong.append(f"{function}: a load through the read-only cache: {line.strip()}")
     for access in ("ld.relaxed.sys.global.v2.b64", "st.relaxed.sys.global.v2.b64"):
@@ -117,6 +119,11 @@ def main():
             run(*compiler, "-ptx", "-o", ptx, path)
             with open(ptx, encoding="utf-8") as file:
                 wrong += check_ptx(file.read())
+    for folder, _, names in os.walk(os.path.join(options.root, "src")):
+        for name in names:
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                if "Multicast" in file.read():
+                    wrong.append(f"{os.path.join(folder, name)}: asks the driver for multicast")
     for line in wrong:
         print(line)
     return 1 if wrong else 0

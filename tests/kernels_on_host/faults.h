@@ -16,6 +16,7 @@
     X(epoch_repeats_parity, "wrap", "WRA")     /* the wrap leaves out 0xFFFFFFFF alone */                              \
     X(epoch_may_be_empty, "wrap", "WRA")       /* 0xFFFFFFFF is an epoch too */                                        \
     X(packet_dropped, "mixed", "WRA")          /* one packet is never sent */                                          \
+    X(flag_dropped, "mixed", "WRA")            /* nor one flag packet */                                               \
     X(one_word_tested, "mixed", "WRA")         /* of a sentinel packet's four */                                       \
     X(one_flag_tested, "mixed", "WRA")         /* of a flag packet's two */                                            \
     X(empty_word_sent, "payloads", "WRA")      /* a NaN that looks EMPTY is not replaced */                            \

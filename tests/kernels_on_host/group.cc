@@ -17,21 +17,7 @@ static const tpcomm_dtype_t dtypes[] = {TPCOMM_F32, TPCOMM_F16, TPCOMM_BF16,    
 static const tpcomm_op_t ops[] = {TPCOMM_SUM, TPCOMM_AVG, TPCOMM_MAX, TPCOMM_MIN, TPCOMM_PROD};
 
 static size_t element_bytes(tpcomm_dtype_t dtype) {
-    switch (dtype) {
-    case TPCOMM_F16:
-    case TPCOMM_BF16:
-        return 2;
-    case TPCOMM_F32:
-    case TPCOMM_I32:
-    case TPCOMM_U32:
-        return 4;
-    case TPCOMM_F64:
-    case TPCOMM_I64:
-    case TPCOMM_U64:
-        return 8;
-    default:
-        return 1;
-    }
+    return tpcomm_dtype_size(dtype);
 }
 
 static bool reduces(const call_t &call) {

@@ -15,6 +15,9 @@
  *   async@R:K  the K-th collective fails while it is under way
  *   wrong@R:K  the K-th collective's first byte is wrong
  *   abort@R    ncclCommAbort never returns
+ *   version@0, final@R, destroy@R, aborted@R: ncclGetVersion, ncclCommFinalize, ncclCommDestroy, ncclCommAbort give an
+ *              error (and the last two free the communicator all the same)
+ *   query@R[:K] ncclCommGetAsyncError gives an error, from the K-th collective on
  * Built with FAKE_SMALL it lacks what is optional, with FAKE_BROKEN something that is not.
  *
  * nccl_fake_aborts() counts the calls of ncclCommAbort in this process. It also checks its user: two threads inside one
@@ -41,7 +44,7 @@
 #endif
 
 #define EXPORT     __attribute__((visibility("default")))
-#define MAX_RANKS  16
+#define MAX_RANKS  32
 #define CHUNK      65536u
 #define MAGIC      0x4e434346u /* of a living communicator */
 #define FAULTS_MAX 8
@@ -57,7 +60,7 @@ typedef struct {
 } name_t;
 
 typedef struct {
-    char kind[8];
+    char kind[9];
     int rank;
     unsigned long number; /* 0: any */
 } fault_t;
@@ -103,7 +106,7 @@ static int read_faults(fault_t *faults) {
         char *at = strchr(one, '@');
         if (at == NULL) continue;
         *at = '\0';
-        snprintf(fault->kind, sizeof fault->kind, "%.7s", one);
+        snprintf(fault->kind, sizeof fault->kind, "%.8s", one);
         char *end = NULL;
         fault->rank = (int)strtol(at + 1, &end, 10);
         if (*end == ':') fault->number = strtoul(end + 1, NULL, 10);
@@ -369,6 +372,10 @@ EXPORT int ncclReduceScatter(const void *in, void *out, size_t count, int dtype,
 
 EXPORT int ncclGetVersion(int *version) {
     const char *given = getenv("NCCL_FAKE_VERSION");
+    fault_t faults[FAULTS_MAX];
+    int count = read_faults(faults);
+    for (int i = 0; i < count; i++)
+        if (strcmp(faults[i].kind, "version") == 0) return fail(FAKE_SYSTEM_ERROR, "there was to be no version");
     *version = given != NULL ? (int)strtol(given, NULL, 10) : FAKE_VERSION;
     return FAKE_SUCCESS;
 }
@@ -426,6 +433,7 @@ EXPORT int ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId id,
 
 EXPORT int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
     enter(comm);
+    if (faulty(comm, "query")) return leave(comm, fail(FAKE_SYSTEM_ERROR, "the question was to fail"));
     if (comm->error != 0) {
         *error = comm->error;
     } else if (!comm->ready) {
@@ -451,8 +459,9 @@ static void release(ncclComm_t comm) {
 
 EXPORT int ncclCommDestroy(ncclComm_t comm) {
     enter(comm);
+    int result = faulty(comm, "destroy") ? fail(FAKE_SYSTEM_ERROR, "destroy was to fail") : FAKE_SUCCESS;
     release(comm);
-    return FAKE_SUCCESS;
+    return result;
 }
 
 EXPORT const char *ncclGetErrorString(int result) {
@@ -470,6 +479,7 @@ EXPORT const char *ncclGetErrorString(int result) {
 #ifndef FAKE_SMALL
 EXPORT int ncclCommFinalize(ncclComm_t comm) {
     enter(comm);
+    if (faulty(comm, "final")) return leave(comm, fail(FAKE_SYSTEM_ERROR, "finalize was to fail"));
     if (!comm->ready || comm->finalizing) return leave(comm, fail(FAKE_INVALID_USAGE, "not ready to be finalized"));
     comm->finalizing = true;
     return leave(comm, FAKE_IN_PROGRESS);
@@ -485,8 +495,9 @@ EXPORT int ncclCommAbort(ncclComm_t comm) {
     enter(comm);
     atomic_fetch_add(&aborts, 1);
     while (faulty(comm, "abort")) usleep(1000);
+    int result = faulty(comm, "aborted") ? fail(FAKE_SYSTEM_ERROR, "abort was to fail") : FAKE_SUCCESS;
     release(comm);
-    return FAKE_SUCCESS;
+    return result;
 }
 
 EXPORT const char *ncclGetLastError(ncclComm_t comm) {

@@ -28,6 +28,10 @@ static const making_t makings[] = {
     {"failed on one rank", "init@0", TPCOMM_ERR_BACKEND, {"rank 0", "join NCCL", "init was to fail"}},
     {"first call fails on one rank", "call@1:1", TPCOMM_ERR_BACKEND, {"rank 1", "prove NCCL", "unhandled cuda error"}},
     {"first call fails later", "async@2:1", TPCOMM_ERR_BACKEND, {"rank 2", "prove NCCL", "a peer was to be lost"}},
+    {"the first question fails on one rank",
+     "query@1",
+     TPCOMM_ERR_BACKEND,
+     {"rank 1", "join NCCL", "the question was to fail"}},
     {"first call is wrong", "wrong@1:1", TPCOMM_ERR_BACKEND, {"rank 1", "prove NCCL", "sum of 1 to 3"}},
 };
 
@@ -182,13 +186,28 @@ static void check_broken(rank_t *rank, tpcomm_status_t want, const char *const *
     CHECK_STATUS(tpcomm_host_barrier(rank->comm, 0), want);
 }
 
-/* The third collective fails on rank 1: at once, or under way. */
+/* The third collective fails on rank 1: at once, or under way, or in the question how it is. */
+typedef struct {
+    tpcomm_coll_t coll;
+    const char *text, *function;
+} breaking_t;
+
 static void breaks(rank_t *rank) {
-    float value = 1;
-    const char *const texts[] = {"rank 1", rank->arg, NULL};
+    const breaking_t *breaking = rank->arg;
+    float value = 1, values[3] = {1, 1, 1}, all[3];
+    const char *const texts[] = {"rank 1", breaking->text, breaking->function};
+    tpcomm_call_t call = {.struct_size = sizeof call,
+                          .coll = breaking->coll,
+                          .dtype = TPCOMM_F32,
+                          .op = TPCOMM_SUM,
+                          .path = TPCOMM_PATH_NCCL,
+                          .in = values,
+                          .out = all,
+                          .count = 1};
+    if (call.coll == TPCOMM_BARRIER) call.in = call.out = NULL, call.dtype = 0, call.op = 0, call.count = 0;
     CHECK_OK(call_nccl(rank->comm, &value, 1));
     CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* all have ended the second */
-    CHECK_STATUS(call_nccl(rank->comm, &value, 1), TPCOMM_ERR_BACKEND);
+    CHECK_STATUS(tpcomm_call(rank->comm, &call, NULL), TPCOMM_ERR_BACKEND);
     check_broken(rank, TPCOMM_ERR_BACKEND, texts);
 }
 
@@ -290,6 +309,11 @@ static void cannot_abort(rank_t *rank) {
     CHECK_STATUS(call_nccl(rank->comm, &value, 1), TPCOMM_ERR_ABORTED);
 }
 
+/* NCCL's finalize and destroy fail on two ranks: nobody's result, and nothing stays behind. */
+static void ends_anyway(rank_t *rank) {
+    for (int i = 0; i < 3; i++) check_sum(rank, TPCOMM_PATH_NCCL);
+}
+
 static int32_t say_stop(void *arg) {
     return *(const int *)arg;
 }
@@ -335,10 +359,27 @@ int main(void) {
     fake_use(FAKE, "hang@0;hang@1;hang@2");
     fork_dying();
 
-    fake_use(FAKE, "call@1:3");
-    on_all_kinds(3, breaks, "this collective was to fail");
-    fake_use(FAKE, "async@1:3");
-    on_all_kinds(3, breaks, "a peer was to be lost");
+    static const breaking_t each[] = {{TPCOMM_ALL_REDUCE, "this collective was to fail", "ncclAllReduce"},
+                                      {TPCOMM_BROADCAST, "this collective was to fail", "ncclBroadcast"},
+                                      {TPCOMM_ALL_GATHER, "this collective was to fail", "ncclAllGather"},
+                                      {TPCOMM_REDUCE_SCATTER, "this collective was to fail", "ncclReduceScatter"},
+                                      {TPCOMM_BARRIER, "this collective was to fail", "ncclAllReduce"}};
+    for (int how = 0; how < 3; how++)
+        for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+            static const char *const faults[] = {"call@1:3", "async@1:3", "query@1:3"};
+            breaking_t breaking = each[i];
+            if (how == 1) breaking.text = "a peer was to be lost", breaking.function = NULL;
+            if (how == 2) breaking.text = "the question was to fail", breaking.function = "ncclCommGetAsyncError";
+            fake_use(FAKE, faults[how]);
+            if (i == 0)
+                on_all_kinds(3, breaks, &breaking);
+            else
+                ranks_run(RANKS_PROCESSES, 3, &config, breaks, &breaking);
+        }
+    fake_use(FAKE, "final@0;destroy@1");
+    on_all_kinds(3, ends_anyway, NULL);
+    fake_use(FAKE, "aborted@0;aborted@1");
+    on_all_kinds(2, aborted, NULL);
     fake_use(FAKE, "");
     on_all_kinds(3, too_few, NULL);
     on_all_kinds(2, other_call, NULL);

@@ -106,8 +106,71 @@ static void search(int32_t rank, int32_t size, void *arg) {
     }
 }
 
+static unsigned char *read_whole(const char *path, size_t *length_p) {
+    FILE *in = fopen(path, "rbe");
+    CHECK(in != NULL);
+    CHECK_EQ(fseek(in, 0, SEEK_END), 0);
+    long length = ftell(in);
+    CHECK(length > 0);
+    rewind(in);
+    unsigned char *bytes = malloc((size_t)length);
+    CHECK(bytes != NULL);
+    CHECK_EQ(fread(bytes, 1, (size_t)length, in), (size_t)length);
+    fclose(in);
+    *length_p = (size_t)length;
+    return bytes;
+}
+
+/* A copy of the library in which this function has another name. */
+static void without(const char *symbol, const char *path) {
+    size_t length = 0, name = strlen(symbol) + 1; /* with its NUL, and behind another's */
+    unsigned char *bytes = read_whole(FAKE, &length);
+    int found = 0;
+    for (size_t i = 1; i + name <= length; i++) {
+        if (bytes[i - 1] != 0 || memcmp(bytes + i, symbol, name) != 0) continue;
+        bytes[i] = 'x';
+        found++;
+    }
+    CHECK(found > 0);
+    FILE *out = fopen(path, "wbe");
+    CHECK(out != NULL);
+    CHECK_EQ(fwrite(bytes, 1, length, out), length);
+    CHECK_EQ(fclose(out), 0);
+    free(bytes);
+}
+
+/* (A1) Each function in its turn is missing: named where it is needed, and told where it is not. */
+static void each_missing(void) {
+    static const struct {
+        const char *symbol;
+        bool needed;
+    } rows[] = {
+#define ROW(name, symbol, needed, result, arguments) {#symbol, needed},
+        TPC_NCCL_LIST(ROW)
+#undef ROW
+    };
+    char path[64], want[80];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tpc_nccl_library_t library;
+        snprintf(path, sizeof path, "/tmp/tpcomm-nccl-%d-without-%zu.so", (int)getpid(), i);
+        without(rows[i].symbol, path);
+        tpcomm_status_t status = tpc_nccl_load(path, &library);
+        CHECK_EQ(unlink(path), 0);
+        CHECK_STATUS(status, rows[i].needed ? TPCOMM_ERR_UNSUPPORTED : TPCOMM_OK);
+        snprintf(want, sizeof want, rows[i].needed ? "has no %s" : "without %s", rows[i].symbol);
+        check_has(rows[i].needed ? tpcomm_last_error() : library.text, want);
+        check_has(rows[i].needed ? tpcomm_last_error() : library.text, path);
+    }
+    CHECK_EQ(setenv("NCCL_FAKE_FAULTS", "version@0", 1), 0);
+    tpc_nccl_library_t library;
+    CHECK_STATUS(tpc_nccl_load(FAKE, &library), TPCOMM_ERR_UNSUPPORTED);
+    check_has(tpcomm_last_error(), FAKE);
+    CHECK_EQ(unsetenv("NCCL_FAKE_FAULTS"), 0);
+}
+
 int main(void) {
     char text[32];
+    each_missing();
     CHECK(strcmp(tpc_nccl_version_text(22809, text), "2.28.9") == 0);
     CHECK(strcmp(tpc_nccl_version_text(21003, text), "2.10.3") == 0);
     CHECK(strcmp(tpc_nccl_version_text(2804, text), "2.8.4") == 0);

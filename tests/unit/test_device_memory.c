@@ -273,7 +273,7 @@ int main(void) {
     try("auto", "fail@team/exchange device memory:1", NULL, "first", "rank 1 failed in 'exchange device memory'");
     /* The driver says yes and the bytes do not arrive (0 -> 1), or only one way (2 -> 0). */
     try("auto", "set@break_pair:1", NULL, NULL, "pair 0 -> 1: ");
-    try("auto", "set@break_pair:32", NULL, NULL, "pair 2 -> 0: ");
+    try("auto", "set@break_pair:64", NULL, NULL, "pair 2 -> 0: ");
     /* A proof that never ends is given up. */
     try("auto", "set@probe_hang:1;set@probe_limit_ms:50", NULL, NULL,
         "rank 1 failed in 'write to device memory': the "
