@@ -105,9 +105,9 @@ extern "C" int gpu_kernel_none_of(const void *from, size_t words, const unsigned
 }
 
 extern "C" int gpu_kernels_load(void) {
-    const void *kernels[] = {(const void *)wait_kernel, (const void *)differ_kernel, (const void *)set_kernel,
-                             (const void *)expect_kernel, (const void *)late_copy_kernel,
-                             (const void *)words_kernel,  (const void *)none_of_kernel};
+    const void *kernels[] = {(const void *)wait_kernel,   (const void *)differ_kernel,    (const void *)set_kernel,
+                             (const void *)expect_kernel, (const void *)late_copy_kernel, (const void *)words_kernel,
+                             (const void *)none_of_kernel};
     for (const void *kernel : kernels) {
         cudaFuncAttributes attributes;
         cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);

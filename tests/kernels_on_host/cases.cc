@@ -257,16 +257,9 @@ static std::string overlap(config_t &config) {
     return wrong;
 }
 
-const case_t cases[] = {{"dtypes", 60, dtypes},
-                        {"mixed", 300, mixed},
-                        {"wrap", 200, wrap},
-                        {"payloads", 200, payloads},
-                        {"broadcasts", 40, broadcasts},
-                        {"missing", 400, missing},
-                        {"aborted", 200, aborted},
-                        {"mismatch", 200, mismatch},
-                        {"overlap", 200, overlap},
-                        {"alone", 200, alone},
-                        {"norms", 80, norms},
-                        {"missing_norms", 30, missing_norms}};
+const case_t cases[] = {
+    {"dtypes", 60, dtypes},      {"mixed", 300, mixed},          {"wrap", 200, wrap},
+    {"payloads", 200, payloads}, {"broadcasts", 40, broadcasts}, {"missing", 400, missing},
+    {"aborted", 200, aborted},   {"mismatch", 200, mismatch},    {"overlap", 200, overlap},
+    {"alone", 200, alone},       {"norms", 80, norms},           {"missing_norms", 30, missing_norms}};
 const int case_count = sizeof(cases) / sizeof(cases[0]);
