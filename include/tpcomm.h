@@ -54,7 +54,8 @@ enum {
     TPCOMM_ERR_PARSE = -9,         /**< a file is not what it should be; the text names file and place */
     TPCOMM_ERR_INTERRUPTED = -10,  /**< config.interrupted asked to stop */
     TPCOMM_ERR_IO = -11,           /**< a file or socket operation failed */
-    /* The communicator was not made, or is broken for good; every rank of the group gets the same. */
+    /* The communicator was not made, or is broken for good (but NO_TRANSPORT); every rank of the group gets the same.
+     */
     TPCOMM_ERR_ABORTED = -40,         /**< tpcomm_abort, or a peer destroyed its communicator */
     TPCOMM_ERR_PEER_DIED = -41,       /**< a process of the group ended */
     TPCOMM_ERR_MISMATCH = -42,        /**< ranks made different calls */
@@ -63,7 +64,8 @@ enum {
     TPCOMM_ERR_PEER_FAILED = -45,     /**< a rank failed; the text has its reason */
     TPCOMM_ERR_CONFIG_MISMATCH = -46, /**< ranks are set up differently; the text has both values */
     TPCOMM_ERR_DUPLICATE_DEVICE = -47,
-    TPCOMM_ERR_NO_TRANSPORT = -48, /**< no way to carry data between the ranks of this group */
+    TPCOMM_ERR_NO_TRANSPORT = -48, /**< no way to carry data between the ranks of this group; of a call, for which no
+                                        path can be taken, on all ranks: the group is as it was */
     TPCOMM_ERR_ADDR_IN_USE = -49,  /**< the rendezvous address is taken, or this job already runs */
     TPCOMM_ERR_AUTH = -50,         /**< a peer did not prove that it knows the job's secret */
     TPCOMM_ERR_OVERLAP = -51, /**< two calls of the group ran at once on one rank: its streams or graphs allow it */
@@ -617,7 +619,7 @@ TPCOMM_API tpcomm_status_t tpcomm_mesh_create(tpcomm_t *world, const tpcomm_mesh
 TPCOMM_API tpcomm_status_t tpcomm_mesh_group(const tpcomm_mesh_t *mesh, const char *kind, tpcomm_t **group);
 
 /**
- * The membership of all groups of all kinds as a text, a line a kind: "tp: {0,1} {2,3}".
+ * The membership of all groups of all kinds as a text, a line a kind: "tp: {0,1} {2,3}", by world rank.
  * @param text  out, bytes long, always terminated. Fails: TOO_SMALL if the text was cut.
  */
 TPCOMM_API tpcomm_status_t tpcomm_mesh_text(const tpcomm_mesh_t *mesh, char *text, size_t bytes);

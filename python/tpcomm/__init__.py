@@ -12,7 +12,7 @@ from . import _abi
 from ._buffers import DTYPES as _DTYPES
 from ._comm import Comm, Mesh
 from ._errors import (Aborted, Busy, ConfigError, ConfigMismatch, Error, GroupError, Interrupted, InvalidArgument, InvalidState, Mismatch,
-                      OutOfMemory, PeerDied, PeerFailed, Timeout, Unsupported)
+                      NoTransport, OutOfMemory, PeerDied, PeerFailed, Timeout, Unsupported)
 from ._facts import Decision, Failure, Info, RankInfo, Stats
 from ._handle import batch
 from ._init import init_env, init_exchange, init_from_store, init_local, init_rank, unique_id
@@ -29,8 +29,8 @@ DTYPES = tuple(_DTYPES)
 
 __all__ = [
     "Aborted", "Busy", "Comm", "ConfigError", "ConfigMismatch", "DTYPES", "Decision", "Error", "Failure", "GroupError", "Info",
-    "Interrupted", "InvalidArgument", "InvalidState", "MAX_RANKS", "Mesh", "Mismatch", "OutOfMemory", "PeerDied", "PeerFailed", "RankInfo",
-    "Stats", "Timeout", "Unsupported", "batch", "init_env", "init_exchange", "init_from_store", "init_local", "init_rank",
+    "Interrupted", "InvalidArgument", "InvalidState", "MAX_RANKS", "Mesh", "Mismatch", "NoTransport", "OutOfMemory", "PeerDied",
+    "PeerFailed", "RankInfo", "Stats", "Timeout", "Unsupported", "batch", "init_env", "init_exchange", "init_from_store", "init_local", "init_rank",
     "library_path", "rms_norm", "row_range", "set_log", "unique_id",
 ]
 

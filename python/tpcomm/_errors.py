@@ -59,6 +59,11 @@ class GroupError(Error):
     """The communicator was not made, or is broken for good; every rank of the group gets the same."""
 
 
+class NoTransport(Error):
+    """No way to carry data between the ranks. The communicator was not made; or a call in a group that spans hosts was refused, on every
+    rank, and the group is as before: it has host messages, and groups within a host."""
+
+
 class Aborted(GroupError):
     """abort() was called, or a peer closed its communicator without finalizing."""
 
@@ -97,6 +102,7 @@ _CLASSES: Dict[int, Type[Error]] = {
     _abi.ERR_TIMEOUT: Timeout,
     _abi.ERR_PEER_FAILED: PeerFailed,
     _abi.ERR_CONFIG_MISMATCH: ConfigMismatch,
+    _abi.ERR_NO_TRANSPORT: NoTransport,
 }
 _GROUP_STATUSES = range(-79, -39)
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "bootstrap/host.h"
 #include "bootstrap/internal.h"
 
@@ -44,6 +45,7 @@ void tpc_bootstrap_set_member(tpc_bootstrap_t *bootstrap, int32_t rank, const tp
     member->same_process = record->process == bootstrap->self.process;
     member->same_host = strncmp(record->host_id, bootstrap->self.host_id, sizeof record->host_id) == 0;
     snprintf(member->host_id, sizeof member->host_id, "%.63s", record->host_id);
+    tpc_text_clean(member->host_id); /* a peer's own word */
 }
 
 void tpc_bootstrap_free(tpc_bootstrap_t *bootstrap) {

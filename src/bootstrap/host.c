@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "base/hook.h"
 #include "bootstrap/bootstrap.h"
 
@@ -83,11 +84,14 @@ static bool read_boot_id(char *text, size_t bytes) {
 void tpc_host_identity(const tpc_env_t *env, char host_id_p[64]) {
     const tpc_env_value_t *given = &env->value[TPC_ENV_HOST_ID];
     if (given->set) {
-        int length = snprintf(host_id_p, 64, "%.63s", given->text);
-        /* Two long names that begin alike stay two. */
-        if (length == 63 && strlen(given->text) > 63)
-            snprintf(host_id_p + 46, 64 - 46, "~%016llx",
-                     (unsigned long long)tpc_hash(TPC_HASH_START, given->text, strlen(given->text)));
+        snprintf(host_id_p, 64, "%.63s", given->text);
+        tpc_text_clean(host_id_p); /* it stands in texts */
+        if (strcmp(host_id_p, given->text) == 0) return;
+        /* Two long names that begin alike stay two, and so do two that read alike. */
+        size_t length = strlen(host_id_p) < 46 ? strlen(host_id_p) : 46;
+        snprintf(host_id_p + length, 64 - length, "~%016llx",
+                 (unsigned long long)tpc_hash(TPC_HASH_START, given->text, strlen(given->text)));
+        tpc_text_clean(host_id_p); /* where a character was cut */
         return;
     }
     /* Two containers of one machine share its boot but, with network namespaces of their own, no abstract socket. */

@@ -139,7 +139,7 @@ tpcomm_status_t tpc_comm_refused(const tpcomm_t *comm, tpcomm_status_t status) {
     char where[512];
     if (!tpc_comm_spans(comm) || tpc_backend_set_made(&comm->backends) != 0) return status;
     return tpc_error_prefix(TPCOMM_ERR_NO_TRANSPORT, "group '%s' spans hosts (%s)", comm->name,
-                            tpc_comm_where(comm, where, sizeof where));
+                            tpc_comm_where(comm, false, where, sizeof where));
 }
 
 static tpc_call_ranges_t ranges_of(const tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm) {

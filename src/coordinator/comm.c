@@ -250,18 +250,43 @@ static void find_hosts(tpcomm_t *comm) {
     }
 }
 
-const char *tpc_comm_where(const tpcomm_t *comm, char *text, size_t bytes) {
+/* "0, 1 on host 'a'", with the last name_bytes of the name. */
+static size_t describe_host(const tpcomm_t *comm, int32_t host, bool by_world_rank, size_t name_bytes, char *text,
+                            size_t bytes) {
+    const char *name = "";
     size_t used = 0;
-    for (int32_t host = 0; host < comm->relay.hosts; host++) {
-        const char *name = "", *lead = host == 0 ? "ranks " : "; ";
-        for (int32_t r = 0; r < comm->size; r++) {
-            if (comm->relay.host[r] != host) continue;
-            used = tpc_text_append(text, bytes, used, "%s%d", lead, r);
-            name = tpc_bootstrap_member(comm->world->bootstrap, comm->ranks[r])->host_id;
-            lead = ", ";
-        }
-        used = tpc_text_append(text, bytes, used, " on host '%s'", name);
+    for (int32_t r = 0; r < comm->size; r++) {
+        if (comm->relay.host[r] != host) continue;
+        used = tpc_text_append(text, bytes, used, "%s%d", used > 0 ? ", " : "", by_world_rank ? comm->ranks[r] : r);
+        name = tpc_bootstrap_member(comm->world->bootstrap, comm->ranks[r])->host_id;
     }
+    size_t length = strlen(name);
+    bool whole = length <= name_bytes;
+    return tpc_text_append(text, bytes, used, " on host '%s%s'", whole ? "" : "...",
+                           whole ? name : name + length - name_bytes);
+}
+
+#define SHORT_NAME_BYTES 16
+#define MORE_HOSTS_BYTES 24 /* "; 31 more hosts" */
+
+const char *tpc_comm_where(const tpcomm_t *comm, bool by_world_rank, char *text, size_t bytes) {
+    char piece[320];
+    size_t name_bytes = SIZE_MAX, needed = MORE_HOSTS_BYTES;
+    for (int32_t host = 0; host < comm->relay.hosts; host++)
+        needed += 2 + describe_host(comm, host, by_world_rank, name_bytes, piece, sizeof piece);
+    if (needed >= bytes) name_bytes = SHORT_NAME_BYTES;
+    size_t used = tpc_text_append(text, bytes, 0, "%sranks ", by_world_rank ? "world " : "");
+    for (int32_t host = 0; host < comm->relay.hosts; host++) {
+        size_t length = describe_host(comm, host, by_world_rank, name_bytes, piece, sizeof piece);
+        int32_t left = comm->relay.hosts - host;
+        if (used + length + MORE_HOSTS_BYTES >= bytes) {
+            (void)tpc_text_append(text, bytes, used, "%s%d more host%s", host > 0 ? "; " : "on ", left,
+                                  left > 1 ? "s" : "");
+            break;
+        }
+        used = tpc_text_append(text, bytes, used, "%s%s", host > 0 ? "; " : "", piece);
+    }
+    tpc_text_clean(text); /* where a name was cut inside a character */
     return text;
 }
 

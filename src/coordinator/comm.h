@@ -89,8 +89,11 @@ static inline bool tpc_comm_spans(const tpcomm_t *comm) {
     return comm->relay.hosts > 1;
 }
 
-/** "ranks 0, 1 on host 'a'; 2, 3 on 'b'"; returns text. */
-const char *tpc_comm_where(const tpcomm_t *comm, char *text, size_t bytes);
+/**
+ * "ranks 0, 1 on host 'a'; 2, 3 on host 'b'", or by world rank. Names that are too long for bytes are shortened to
+ * their ends, and hosts that have no room are counted: "; 30 on host 'p'; 1 more host". Returns text.
+ */
+const char *tpc_comm_where(const tpcomm_t *comm, bool by_world_rank, char *text, size_t bytes);
 
 /** No path carries a call: where that is because nothing carries any in a group that spans hosts, say who is where. */
 tpcomm_status_t tpc_comm_refused(const tpcomm_t *comm, tpcomm_status_t status);

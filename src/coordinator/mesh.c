@@ -13,6 +13,7 @@
 
 struct tpcomm_mesh {
     tpc_mesh_shape_t shape;
+    int32_t ranks[TPCOMM_MAX_RANKS]; /* world rank of each of its ranks */
     tpcomm_t *groups[TPC_MESH_KINDS];
 };
 
@@ -62,17 +63,13 @@ static tpcomm_status_t compare_configs(tpcomm_t *world, const tpcomm_mesh_t *mes
 static void warn_of_hosts(const tpcomm_t *world, const tpcomm_t *tp) {
     if (!tpc_comm_spans(tp) || tp->rank != 0) return;
     char text[512];
-    size_t used = 0;
     int32_t here = 0;
-    for (int32_t i = 0; i < tp->size; i++)
-        used = tpc_text_append(text, sizeof text, used, "%s%d on '%s'", i > 0 ? ", " : "", tp->ranks[i],
-                               tpc_bootstrap_member(tp->world->bootstrap, tp->ranks[i])->host_id);
+    tpc_comm_where(tp, true, text, sizeof text);
     for (int32_t r = 0; r < world->size; r++) here += world->relay.host[r] == world->relay.here;
-    TPC_WARN(
-        "mesh",
-        "a tp group crosses hosts: world ranks %s. Each layer would wait for the network: number the ranks host by "
-        "host, and let tp (%d) divide the ranks of a host (%d on this one)",
-        text, tp->size, here);
+    TPC_WARN("mesh",
+             "a tp group crosses hosts: %s. Each layer would wait for the network: number the ranks host by "
+             "host, and let tp (%d) divide the ranks of a host (%d on this one)",
+             text, tp->size, here);
 }
 
 tpcomm_status_t tpcomm_mesh_create(tpcomm_t *world, const tpcomm_mesh_config_t *config, tpcomm_mesh_t **mesh_p) {
@@ -82,6 +79,7 @@ tpcomm_status_t tpcomm_mesh_create(tpcomm_t *world, const tpcomm_mesh_config_t *
     if (status != TPCOMM_OK) return status;
     tpcomm_mesh_t *mesh = calloc(1, sizeof *mesh);
     if (mesh == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    memcpy(mesh->ranks, world->ranks, sizeof mesh->ranks);
     status = compare_configs(world, mesh, read_config(world, config, mesh));
     for (int kind = 0; kind < TPC_MESH_KINDS && status == TPCOMM_OK; kind++) {
         int32_t ranks[TPCOMM_MAX_RANKS], n = tpc_mesh_members(&mesh->shape, kind, world->rank, ranks);
@@ -112,7 +110,7 @@ tpcomm_status_t tpcomm_mesh_group(const tpcomm_mesh_t *mesh, const char *kind, t
 tpcomm_status_t tpcomm_mesh_text(const tpcomm_mesh_t *mesh, char *text, size_t bytes) {
     if (mesh == NULL || text == NULL || bytes == 0)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "mesh or text is NULL, or text has no room");
-    size_t used = tpc_mesh_describe(&mesh->shape, text, bytes);
+    size_t used = tpc_mesh_describe(&mesh->shape, mesh->ranks, text, bytes);
     if (used < bytes) return TPCOMM_OK;
     return tpc_error(TPCOMM_ERR_TOO_SMALL, "the text needs %zu bytes, the buffer has %zu", used + 1, bytes);
 }

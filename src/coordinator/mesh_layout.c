@@ -46,7 +46,7 @@ int32_t tpc_mesh_members(const tpc_mesh_shape_t *shape, int kind, int32_t rank, 
     return sizes[kind];
 }
 
-size_t tpc_mesh_describe(const tpc_mesh_shape_t *shape, char *text, size_t bytes) {
+size_t tpc_mesh_describe(const tpc_mesh_shape_t *shape, const int32_t *names, char *text, size_t bytes) {
     int32_t ranks[LARGEST_MESH], size = tpc_mesh_size(shape);
     size_t used = 0;
     if (bytes > 0) text[0] = '\0';
@@ -56,7 +56,8 @@ size_t tpc_mesh_describe(const tpc_mesh_shape_t *shape, char *text, size_t bytes
             int32_t n = tpc_mesh_members(shape, kind, rank, ranks);
             if (ranks[0] != rank) continue; /* a group is listed once, at its first rank */
             for (int32_t i = 0; i < n; i++)
-                used = tpc_text_append(text, bytes, used, "%s%d", i == 0 ? " {" : ",", ranks[i]);
+                used = tpc_text_append(text, bytes, used, "%s%d", i == 0 ? " {" : ",",
+                                       names != NULL ? names[ranks[i]] : ranks[i]);
             used = tpc_text_append(text, bytes, used, "}");
         }
         used = tpc_text_append(text, bytes, used, "\n");

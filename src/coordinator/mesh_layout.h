@@ -20,7 +20,8 @@ int32_t tpc_mesh_size(const tpc_mesh_shape_t *shape);
 /** Members of rank's group of a kind, in group order; returns how many. ranks_p: room for the mesh's size. */
 int32_t tpc_mesh_members(const tpc_mesh_shape_t *shape, int kind, int32_t rank, int32_t *ranks_p);
 
-/** A line a kind: "tp: {0,1} {2,3}". Returns what the text needs, as tpc_text_append. At most 1024 ranks. */
-size_t tpc_mesh_describe(const tpc_mesh_shape_t *shape, char *text, size_t bytes);
+/** A line a kind: "tp: {0,1} {2,3}". names: numbers that stand for the mesh's ranks; NULL: their own. Returns what the
+ * text needs, as tpc_text_append. At most 1024 ranks. */
+size_t tpc_mesh_describe(const tpc_mesh_shape_t *shape, const int32_t *names, char *text, size_t bytes);
 
 #endif

@@ -172,7 +172,7 @@ static void tp_across(rank_t *rank) {
     tpcomm_mesh_t *mesh = NULL;
     CHECK_OK(tpcomm_mesh_create(rank->comm, &shape, &mesh));
     if (rank->rank == 0) {
-        if (strstr(line, "0 on 'host0', 1 on 'host0', 2 on 'host1', 3 on 'host1'") == NULL) FAIL("warned: %s", line);
+        if (strstr(line, "world ranks 0, 1 on host 'host0'; 2, 3 on host 'host1'.") == NULL) FAIL("warned: %s", line);
         CHECK(strstr(line, "tp (4)") != NULL && strstr(line, "(2 on this one)") != NULL);
     }
     CHECK_OK(tpcomm_mesh_finalize(mesh));
@@ -304,6 +304,42 @@ static void scene(const char *name, rank_fn fn) {
     fflush(stdout);
 }
 
+/* ------------------------------------------------------------------ names */
+
+#define MANY 9
+
+/* Long names, alike but for their ends, with what no text should hold: each text is whole to its end. */
+static void names(int32_t rank, int32_t size, void *arg) {
+    tpcomm_t *world = NULL;
+    char host[96];
+    float x = 1;
+    (void)size, (void)arg;
+    snprintf(host, sizeof host, "cluster-of-many-racks.a-building.a-town\n.example.org-node-%03d", rank);
+    CHECK(strlen(host) < 64);
+    CHECK_EQ(setenv("TPCOMM_HOST_ID", host, 1), 0);
+    CHECK_EQ(setenv("TPCOMM_ROOT", root, 1), 0);
+    unsetenv("TPCOMM_LOCAL_RANK");
+    unsetenv("TPCOMM_LOCAL_SIZE");
+    tpcomm_config_t config = ranks_config();
+    CHECK_OK(tpcomm_init_env(&config, &world));
+    CHECK_STATUS(tpcomm_all_reduce(world, &x, &x, 1, TPCOMM_F32, TPCOMM_SUM, NULL), TPCOMM_ERR_NO_TRANSPORT);
+    CHECK(strchr(tpcomm_last_error(), '\n') == NULL);
+    CHECK_ERROR_HAS("group 'world' spans hosts (ranks 0 on host '...");
+    CHECK_ERROR_HAS("; 8 on host '...");
+    CHECK_ERROR_HAS("'): ");
+    CHECK_ERROR_HAS("the ranks are on several hosts and share no memory");
+    for (int32_t r = 0; r < MANY; r++) {
+        tpcomm_rank_info_t info = {.struct_size = sizeof info};
+        CHECK_OK(tpcomm_rank_info(world, r, &info));
+        CHECK(strncmp(info.host, "cluster-of-many-racks.a-building.a-town?.", 41) == 0);
+        CHECK(strchr(info.host, '\n') == NULL);
+    }
+    CHECK_OK(tpcomm_host_barrier(world, 0)); /* the group goes on */
+    CHECK_OK(tpcomm_async_status(world, NULL));
+    CHECK_OK(tpcomm_finalize(world));
+    CHECK_OK(tpcomm_destroy(world));
+}
+
 /* ------------------------------------------------------------------ a process that dies */
 
 static void survivor(int32_t rank, int32_t size, void *arg) {
@@ -378,6 +414,8 @@ int main(void) {
     for (int i = 0; i < 5; i++) scene("at once", at_once);
     scene("of one group", of_one_group);
     scene("destroyed", destroyed);
+    root = ranks_hold_root();
+    ranks_fork(MANY, names, NULL);
     death();
     return 0;
 }

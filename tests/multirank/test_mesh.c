@@ -91,6 +91,30 @@ static void body(rank_t *rank) {
     CHECK_OK(tpcomm_mesh_destroy(mesh));
 }
 
+/* A mesh over some ranks of the world, in another order: its text names ranks as tpcomm_group_ranks does. */
+static void over_a_group(rank_t *rank) {
+    static const int32_t odd[] = {7, 5, 3, 1};
+    tpcomm_mesh_config_t config = {.struct_size = sizeof config, .dp = 2, .tp = 2};
+    tpcomm_mesh_t *mesh = NULL;
+    tpcomm_t *group = NULL, *tp = NULL;
+    int32_t ranks[2];
+    char text[256];
+    CHECK_OK(tpcomm_group_create(rank->comm, odd, 4, "odd", &group));
+    if (group == NULL) return;
+    CHECK_OK(tpcomm_mesh_create(group, &config, &mesh));
+    CHECK_OK(tpcomm_mesh_text(mesh, text, sizeof text));
+    if (strcmp(text, "tp: {7,5} {3,1}\ncp: {7} {5} {3} {1}\npp: {7} {5} {3} {1}\ndp: {7,3} {5,1}\nep: {7,5,3,1}\n") !=
+        0)
+        FAIL("%s", text);
+    CHECK_OK(tpcomm_mesh_group(mesh, "tp", &tp));
+    CHECK_OK(tpcomm_group_ranks(tp, ranks, 2));
+    CHECK_EQ(ranks[0], rank->rank > 3 ? 7 : 3);
+    CHECK_OK(tpcomm_mesh_finalize(mesh));
+    CHECK_OK(tpcomm_mesh_destroy(mesh));
+    CHECK_OK(tpcomm_finalize(group));
+    CHECK_OK(tpcomm_destroy(group));
+}
+
 static void wrong_sizes(rank_t *rank) {
     static const struct {
         tpcomm_mesh_config_t config;
@@ -130,6 +154,7 @@ int main(void) {
         resources_check_equal(before, "after a mesh");
     }
     ranks_run(RANKS_PROCESSES, 8, &config, body, (void *)&tables[4]);
+    ranks_run(RANKS_THREADS, 8, &config, over_a_group, NULL);
     for (int kind = 0; kind < RANKS_KINDS; kind++) ranks_run(kind, 4, &config, wrong_sizes, NULL);
     return 0;
 }

@@ -24,7 +24,7 @@ static void written_table(void) {
         "ep: {0,1,2,3,4,5,6,7,16,17,18,19,20,21,22,23} {8,9,10,11,12,13,14,15,24,25,26,27,28,29,30,31}\n";
     tpc_mesh_shape_t shape = {.dp = 2, .pp = 2, .cp = 1, .tp = 8, .ep = 16};
     char text[2048];
-    CHECK_EQ(tpc_mesh_describe(&shape, text, sizeof text), strlen(want));
+    CHECK_EQ(tpc_mesh_describe(&shape, NULL, text, sizeof text), strlen(want));
     if (strcmp(text, want) != 0) FAIL("got\n%s, want\n%s", text, want);
 }
 

@@ -3,6 +3,7 @@
  * names them. */
 #include <sys/socket.h>
 
+#include "base/text.h"
 #include "unit/bootstrap_job.h"
 
 static tpc_rank_env_t found;
@@ -219,6 +220,25 @@ static void check_host_identity(void) {
     CHECK_OK(tpc_env_read(&env));
     tpc_host_identity(&env, again);
     CHECK(strlen(mine) == 63 && strlen(again) == 63 && strcmp(mine, again) != 0);
+
+    /* It stands in texts, so nothing of it may be more than text; and two that then read alike stay two. */
+    setenv("TPCOMM_HOST_ID", "one\ntwo\x1b[31m", 1);
+    CHECK_OK(tpc_env_read(&env));
+    tpc_host_identity(&env, mine);
+    setenv("TPCOMM_HOST_ID", "one\ttwo\x1b[31m", 1);
+    CHECK_OK(tpc_env_read(&env));
+    tpc_host_identity(&env, again);
+    CHECK(strncmp(mine, "one?two?[31m~", 13) == 0 && strncmp(again, mine, 13) == 0 && strcmp(mine, again) != 0);
+    memset(text, 'h', sizeof text - 1);
+    for (int i = 1; i + 1 < 100; i += 2) memcpy(text + i, "\xc3\xa4", 2); /* a cut falls into a character */
+    setenv("TPCOMM_HOST_ID", text, 1);
+    CHECK_OK(tpc_env_read(&env));
+    tpc_host_identity(&env, mine);
+    for (size_t i = 0; mine[i] != '\0';) {
+        size_t bytes = tpc_text_utf8(mine + i, strlen(mine + i));
+        CHECK(bytes > 0);
+        i += bytes;
+    }
 }
 
 /** Ranks on several hosts without a place to meet: an error that says what to set, before anything is waited for. */
