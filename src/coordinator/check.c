@@ -35,6 +35,7 @@ tpcomm_status_t tpc_check_ranges(const tpcomm_t *comm, const tpc_call_ranges_t *
 /* What a rank says of its call. */
 typedef struct {
     tpc_call_note_t note;
+    uint64_t arrived_ns;
     int32_t process; /* the lowest world rank of its process */
     int32_t count;
     struct {
@@ -55,6 +56,7 @@ static said_t say(const tpcomm_t *comm, const tpc_flight_record_t *record, const
     said_t said;
     memset(&said, 0, sizeof said);
     said.note = tpc_calls_of(record);
+    said.arrived_ns = record->start_ns;
     said.process = process_of(comm);
     said.count = ranges->count;
     for (int32_t i = 0; i < ranges->count; i++) {
@@ -104,8 +106,23 @@ static tpcomm_status_t compare_buffers(const tpcomm_t *comm, const said_t *all) 
     return status;
 }
 
+static tpc_outcome_t read_arrivals(const tpcomm_t *comm, const said_t *all) {
+    tpc_outcome_t arrivals = {.last_rank = -1};
+    uint64_t first = all[0].arrived_ns;
+    if (tpc_comm_spans(comm)) return arrivals; /* clocks of their own */
+    for (int32_t r = 0; r < comm->size; r++) {
+        if (all[r].arrived_ns < first) first = all[r].arrived_ns;
+        if (all[r].arrived_ns < arrivals.begun_ns) continue;
+        arrivals.begun_ns = all[r].arrived_ns;
+        arrivals.last_rank = r;
+    }
+    arrivals.skew_ns = arrivals.begun_ns - first;
+    arrivals.wait_ns = arrivals.begun_ns - all[comm->rank].arrived_ns;
+    return arrivals;
+}
+
 tpcomm_status_t tpc_check_together(tpcomm_t *comm, const tpc_flight_record_t *record, const tpc_call_ranges_t *ranges,
-                                   bool *refused_p) {
+                                   bool *refused_p, tpc_outcome_t *arrivals_p) {
     said_t all[TPCOMM_MAX_RANKS], mine = say(comm, record, ranges);
     const tpc_wait_t *wait = &comm->device.wait;
     tpc_team_t team = tpc_links_team(comm, "check");
@@ -116,12 +133,18 @@ tpcomm_status_t tpc_check_together(tpcomm_t *comm, const tpc_flight_record_t *re
                              sizeof mine, all, &deadline);
     if (status == TPCOMM_OK) status = compare_calls(comm, all);
     if (status != TPCOMM_OK) return tpc_links_failed(comm, status, record);
+    *arrivals_p = read_arrivals(comm, all);
     status = compare_buffers(comm, all);
     *refused_p = status != TPCOMM_OK;
     return status;
 }
 
 /* ------------------------------------------------------------------ for people */
+
+const char *tpc_check_name(const tpcomm_t *comm) {
+    static const char *const names[] = {"", "off", "async", "sync"};
+    return names[comm->check];
+}
 
 const char *tpc_check_text(const tpcomm_t *comm, tpcomm_path_t path) {
     bool by_host = comm->calls.ranks != NULL;

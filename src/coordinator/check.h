@@ -28,9 +28,13 @@ tpcomm_status_t tpc_check_ranges(const tpcomm_t *comm, const tpc_call_ranges_t *
  * of the call itself. Not while capturing: the ranks may capture one after the other.
  * Fails, alike on all ranks: MISMATCH (naming both calls), TIMEOUT, PEER_DIED, whatever breaks the group meanwhile;
  * *refused_p: INVALID_ARG, which leaves the group as it was (two ranks of one process in the same memory).
+ * @param arrivals_p  out: who came when, where the ranks share a clock; for paths that do not know.
  */
 tpcomm_status_t tpc_check_together(tpcomm_t *comm, const tpc_flight_record_t *record, const tpc_call_ranges_t *ranges,
-                                   bool *refused_p);
+                                   bool *refused_p, tpc_outcome_t *arrivals_p);
+
+/** "off", "async", "sync". */
+const char *tpc_check_name(const tpcomm_t *comm);
 
 /** "async: ..." for explain: the mode, and who compares calls that take this path. */
 const char *tpc_check_text(const tpcomm_t *comm, tpcomm_path_t path);

@@ -161,9 +161,18 @@ static tpcomm_status_t check_alone(const tpcomm_t *comm, const tpcomm_call_t *ca
 }
 
 static tpcomm_status_t check_together(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
-                                      const tpc_flight_record_t *record, bool *refused_p) {
+                                      const tpc_flight_record_t *record, bool *refused_p, tpc_outcome_t *arrivals_p) {
     tpc_call_ranges_t ranges = ranges_of(comm, call, norm);
-    return tpc_check_together(comm, record, &ranges, refused_p);
+    return tpc_check_together(comm, record, &ranges, refused_p, arrivals_p);
+}
+
+/* Of a path that does not know who came when. */
+static void take_arrivals(const tpc_outcome_t *arrivals, tpc_outcome_t *outcome) {
+    if (outcome->last_rank >= 0 || arrivals->last_rank < 0) return;
+    outcome->last_rank = arrivals->last_rank;
+    outcome->begun_ns = arrivals->begun_ns;
+    outcome->skew_ns = arrivals->skew_ns;
+    outcome->wait_ns += arrivals->wait_ns;
 }
 
 /* The device has failed under this rank, before its call began: the others must not wait for it. */
@@ -192,7 +201,7 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     if (status == TPCOMM_OK && comm->order != NULL) status = tpc_cuda_order_follow(comm->order, where);
     if (status != TPCOMM_OK) return break_if_device(comm, call, status);
 
-    tpc_outcome_t outcome = {.last_rank = -1};
+    tpc_outcome_t outcome = {.last_rank = -1}, arrivals = {.last_rank = -1};
     tpc_flight_record_t what = tpc_flight_of(call, choice.path, key.bytes);
     what.rows = rows;
     what.stream = (uint64_t)(uintptr_t)where->stream;
@@ -209,7 +218,8 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
                              .stream = where->stream,
                              .capturing = where->capturing,
                              .ordinal = ordinal};
-    if (sync && comm->size > 1 && !where->capturing) status = check_together(comm, call, norm, record, &refused);
+    if (sync && comm->size > 1 && !where->capturing)
+        status = check_together(comm, call, norm, record, &refused, &arrivals);
     /* What kernels capture they compare themselves, by the call's place in its graph. */
     if (status == TPCOMM_OK && comm->calls.ranks != NULL &&
         (!where->capturing || (choice.backend != NULL && choice.backend->notes_calls)))
@@ -223,6 +233,7 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     }
     if (status == TPCOMM_OK && comm->order != NULL) status = tpc_cuda_order_called(comm->order, where);
     if (status != TPCOMM_OK && !refused) status = tpc_comm_break(comm, "", record, status);
+    take_arrivals(&arrivals, &outcome);
     tpc_comm_note(record, &outcome);
     tpc_flight_end(&comm->device.flight, status, tpc_clock_ns());
     if (status == TPCOMM_OK) count_call(comm, &request, key.bytes, &outcome);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "coordinator/check.h"
 #include "coordinator/comm.h"
 
 /* Calls that a status answer shows. */
@@ -169,9 +170,9 @@ static void emit_group(tpc_emit_t *emit, const tpcomm_t *comm, uint64_t most, ui
     tpc_emit(emit, ",\"id\":\"%llx\",\"rank\":%d,\"size\":%d,\"ranks\":[", (unsigned long long)comm->id, comm->rank,
              comm->size);
     for (int32_t r = 0; r < comm->size; r++) tpc_emit(emit, "%s%d", r > 0 ? "," : "", comm->ranks[r]);
-    tpc_emit(emit, "],\"device\":\"%s\",\"topology\":\"%s\",\"op_timeout_ms\":%u,",
+    tpc_emit(emit, "],\"device\":\"%s\",\"topology\":\"%s\",\"op_timeout_ms\":%u,\"check\":\"%s\",",
              comm->agreed.device_kind == TPCOMM_DEVICE_CUDA ? "cuda" : "cpu", tpc_topology_name(comm->agreed.topology),
-             atomic_load(&comm->workspace.header->op_timeout_ms));
+             atomic_load(&comm->workspace.header->op_timeout_ms), tpc_check_name(comm));
     emit_failure(emit, comm);
     tpc_emit(emit, ",\n\"peers\":[");
     for (int32_t r = 0; r < comm->size; r++) {
@@ -281,8 +282,9 @@ static void emit_group_text(tpc_emit_t *emit, const tpcomm_t *comm) {
     char text[512];
     tpc_backend_set_poll(&comm->backends);
     tpcomm_status_t status = tpc_failure_look(&comm->failure, &place, text, sizeof text);
-    tpc_emit(emit, "  group '%s': rank %d of %d, %s, %s%s%s\n", comm->name, comm->rank, comm->size,
+    tpc_emit(emit, "  group '%s': rank %d of %d, %s%s, %s%s%s\n", comm->name, comm->rank, comm->size,
              comm->agreed.device_kind == TPCOMM_DEVICE_CUDA ? "cuda" : "cpu",
+             comm->check == TPCOMM_CHECK_SYNC ? ", each call checked (TPCOMM_CHECK=sync)" : "",
              status == TPCOMM_OK ? "healthy" : tpcomm_status_name(status), status == TPCOMM_OK ? "" : ": ", text);
     tpc_emit(emit, "    times last:");
     for (int32_t r = 0; r < comm->size; r++)

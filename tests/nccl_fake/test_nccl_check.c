@@ -74,6 +74,14 @@ static void works(rank_t *rank) {
         check_sum(rank, TPCOMM_PATH_NCCL);
         check_sum(rank, TPCOMM_PATH_AUTO);
     }
+    /* Of NCCL's calls only sync knows who came last. */
+    uint64_t last = 0;
+    for (int32_t r = 0; r < rank->size; r++) {
+        tpcomm_rank_info_t info = {.struct_size = sizeof info};
+        CHECK_OK(tpcomm_rank_info(rank->comm, r, &info));
+        last += info.times_last;
+    }
+    CHECK_EQ(last, *(const tpcomm_check_t *)rank->arg == TPCOMM_CHECK_SYNC ? 40 : 20);
 }
 
 static void says(rank_t *rank) {
@@ -102,7 +110,7 @@ int main(void) {
             for (size_t m = 0; m < MISTAKES; m++) ranks_run(kind, 3, &config, differs, (void *)(uintptr_t)&mistakes[m]);
             ranks_run(kind, 2, &config, other_path, NULL);
             ranks_run(kind, 2, &config, other_order, NULL);
-            ranks_run(kind, 3, &config, works, NULL);
+            ranks_run(kind, 3, &config, works, &check);
         }
         ranks_run(RANKS_PROCESSES, 2, &config, one_of_many, NULL);
     }
