@@ -343,10 +343,10 @@ typedef struct {
  * @param stream  cpu device: must be NULL, and the call returns when the result is there. cuda device: the stream the
  * call is enqueued on; a graph being captured there takes it; NULL (the legacy stream) is refused where ranks share a
  * device. It must last until the group's next call on another stream or tpcomm_finalize (else tpcomm_destroy) has
- * returned. Collective: every rank of the group, in the same order. Blocks: cpu device: until the peers arrive, each wait
- * at most op_timeout_ms. Threads: one per communicator; a second gets BUSY at once. Fails: INVALID_ARG, UNSUPPORTED,
- * TOO_SMALL (a forced path cannot carry the size), BUSY, INVALID_STATE; MISMATCH, TIMEOUT, PEER_DIED, ABORTED,
- * PEER_FAILED, INTERRUPTED break the group.
+ * returned. Collective: every rank of the group, in the same order. Blocks: cpu device: until the peers arrive, each
+ * wait at most op_timeout_ms. Threads: one per communicator; a second gets BUSY at once. Fails: INVALID_ARG,
+ * UNSUPPORTED, TOO_SMALL (a forced path cannot carry the size), BUSY, INVALID_STATE; MISMATCH, TIMEOUT, PEER_DIED,
+ * ABORTED, PEER_FAILED, INTERRUPTED break the group.
  */
 TPCOMM_API tpcomm_status_t tpcomm_call(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_stream_t stream);
 
