@@ -32,6 +32,7 @@ int bench_replay_main(int argc, char **argv);
 int bench_sweep_main(int argc, char **argv);
 int bench_top_main(int argc, char **argv);
 int bench_pairs_main(int argc, char **argv);
+int bench_soak_main(int argc, char **argv);
 int bench_tune_main(int argc, char **argv);
 
 #endif

@@ -41,6 +41,7 @@ enum {
     X(set_current, "cuCtxSetCurrent", (handle_t context))                                                              \
     X(alloc, "cuMemAlloc_v2", (address_t * memory, size_t bytes))                                                      \
     X(free, "cuMemFree_v2", (address_t memory))                                                                        \
+    X(memory_info, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * total))                                           \
     X(alloc_host, "cuMemHostAlloc", (void **memory, size_t bytes, unsigned flags))                                     \
     X(free_host, "cuMemFreeHost", (void *memory))                                                                      \
     X(put, "cuMemcpyHtoDAsync_v2", (address_t to, const void *from, size_t bytes, handle_t stream))                    \
@@ -255,6 +256,14 @@ tpcomm_status_t bench_gpu_alloc(bench_gpu_t *gpu, uint64_t bytes, void **memory_
 void bench_gpu_free(bench_gpu_t *gpu, void *memory) {
     (void)gpu;
     if (memory) cu.free(address(memory));
+}
+
+tpcomm_status_t bench_gpu_free_bytes(const bench_gpu_t *gpu, uint64_t *bytes_p) {
+    size_t free_bytes = 0, total = 0;
+    (void)gpu;
+    tpcomm_status_t status = check(cu.memory_info(&free_bytes, &total), "ask how much GPU memory is free");
+    if (status == TPCOMM_OK) *bytes_p = free_bytes;
+    return status;
 }
 
 tpcomm_status_t bench_gpu_alloc_host(bench_gpu_t *gpu, uint64_t bytes, void **memory_p) {

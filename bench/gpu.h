@@ -53,6 +53,8 @@ tpcomm_stream_t bench_gpu_stream(const bench_gpu_t *gpu);
 
 tpcomm_status_t bench_gpu_alloc(bench_gpu_t *gpu, uint64_t bytes, void **memory_p);
 void bench_gpu_free(bench_gpu_t *gpu, void *memory);
+/** Of the whole device, by whomever. */
+tpcomm_status_t bench_gpu_free_bytes(const bench_gpu_t *gpu, uint64_t *bytes_p);
 /** Pinned host memory. */
 tpcomm_status_t bench_gpu_alloc_host(bench_gpu_t *gpu, uint64_t bytes, void **memory_p);
 void bench_gpu_free_host(bench_gpu_t *gpu, void *memory);

@@ -19,6 +19,7 @@ static const command_t commands[] = {
     {"sweep", "one collective over a range of sizes, in nccl-tests' habits", bench_sweep_main},
     {"pairs", "latency and bandwidth of every pair of ranks", bench_pairs_main},
     {"tune", "measure each path and write a tuning file", bench_tune_main},
+    {"soak", "random calls for a long time: exact, and nothing grows", bench_soak_main},
     {"run", "start the ranks of a program on this host", bench_run_main},
     {"top", "watch a running job by its ranks' status sockets", bench_top_main},
 };

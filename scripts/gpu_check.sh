@@ -70,6 +70,7 @@ done
 # Figures last, with what is left; the tests leave them 40 s.
 python3 tools/gpu_testrun.py "$build" "$results" --seconds "$((seconds - 40 - (SECONDS - begun)))" --commit "$commit" \
     --also "gpu_memory under MPS='$self' --under-mps '$build/tests/gpu/gpu_memory' processes" \
+    --also "soak of 10 s='$build/bench/tpcomm-bench' soak --device cuda --ranks 2 --seconds 10" \
     "${checkers[@]}"
 status=$?
 

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check that `tpcomm-bench soak` draws the same for the same seed, checks every element, finds a planted wrong one and says how to repeat
+it, makes all kinds of calls, and answers wrong use by name; and that the soaks kept in bench/results fit their schema, exact and flat.
+
+usage: soak_command.py TPCOMM_BENCH ROOT
+"""
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BENCH, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import json_schema  # noqa: E402
+
+LIMIT = 100  # seconds that nothing here comes near
+SCHEMA = os.path.join(ROOT, "docs/schema/soak.json")
+
+
+class Soak(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.json = os.path.join(folder.name, "out.json")
+
+    def bench(self, *arguments, env=None):
+        done = subprocess.run([BENCH, "soak", "--device", "cpu", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=LIMIT, env={**os.environ, **(env or {})})
+        return done.returncode, done.stdout, done.stderr
+
+    def read(self, path):
+        self.assertEqual(list(json_schema.check(SCHEMA, [path])), [])
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def soak(self, *more, code=0, env=None):
+        got, out, err = self.bench("--json", self.json, *more, env=env)
+        self.assertEqual(got, code, out + err)
+        return self.read(self.json), err
+
+    def test_all_kinds_of_calls(self):
+        for how in ("--processes", "--threads"):
+            with self.subTest(how=how):
+                data, err = self.soak(how, "--ranks", "3", "--seconds", "3", "-e", "64K", "--seed", "5")
+                self.assertEqual((err, data["checked"]["wrong"], data["flat"]), ("", 0, True))
+                self.assertGreater(data["checked"]["elements"], 100000)
+                done = data["done"]
+                self.assertGreaterEqual(len(done["calls"]), 4, done)
+                self.assertLessEqual(set(done["path_steps"]), {"cpu_oneshot", "cpu_twoshot", "local", "fused_oneshot", "unfused"})
+                self.assertGreater(done["in_place"], 0)
+                self.assertGreater(done["misaligned"], 0)
+                self.assertEqual((done["graphs"], done["replays"]), (0, 0))
+                self.assertEqual(len(data["manifest"]["ranks"]), 3)
+                self.assertEqual(sum(done["calls"].values()) // 3 >= data["samples"][-1]["calls"] // 2, True)
+
+    def test_planted(self):
+        data, err = self.soak("--ranks", "2", "--seconds", "0.1", "--first", "3", "--seed", "1", code=1,
+                              env={"TPCOMM_BENCH_FAULT": "wrong@3:4:0"})
+        self.assertEqual((data["stretches"], data["checked"]["wrong"]), (1, 1))
+        self.assertIn("rank 1: step 4 of stretch 3; --seed 1 --first 3 begins there", err)
+        self.assertIn("1 of ", err)
+        self.assertIn("planted", data["caveats"][0])
+
+    def test_same_seed(self):
+        """One stretch does what its number and the seed say."""
+        seen = []
+        for seed in ("9", "9", "10"):
+            data, _ = self.soak("--ranks", "2", "--threads", "--seconds", "0.1", "--first", "40", "--seed", seed)
+            seen.append((data["stretches"], data["checked"], data["done"]))
+        if seen[0][0] == seen[1][0]:
+            self.assertEqual(seen[0], seen[1])
+        self.assertNotEqual(seen[0][1:], seen[2][1:])
+
+    def test_wrong_use(self):
+        for piece, arguments in (("--maxbytes 1K: a row of 8192 floats must fit", ["-e", "1K"]),
+                                 ("--threads and --processes contradict", ["--threads", "--processes"]),
+                                 ("--seconds", ["--seconds", "0"]),
+                                 ("/nowhere/x.json: cannot write there", ["--json", "/nowhere/x.json"])):
+            code, out, err = self.bench(*arguments)
+            self.assertEqual((code, out), (2, ""), err)
+            self.assertIn(piece, err)
+
+    def test_results(self):
+        for path in glob.glob(os.path.join(ROOT, "bench/results/*-soak-*.json")):
+            data = self.read(path)
+            self.assertEqual((data["checked"]["wrong"], data["flat"]), (0, True), path)
+            self.assertGreaterEqual(data["ran_s"], data["manifest"]["settings"]["seconds"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
