@@ -35,7 +35,7 @@ EXTRA = {
 }
 # Single headers open to a folder that may not include the rest of their folder.
 EXTRA_HEADERS = {
-    "fused": {f"src/custom_ar/{name}" for name in ("signal.cuh", "vec.cuh", "reduce.cuh", "ar_abi.h", "launch.cuh", "custom_ar.h", "share.h")},
+    "fused": {f"src/custom_ar/{name}" for name in ("signal.cuh", "vec.cuh", "reduce.cuh", "parts.cuh", "ar_abi.h", "launch.cuh", "custom_ar.h", "share.h")},
 }
 # Outside src/: the project's headers that files of a folder may include, beside headers of that folder itself.
 # None: any. Longest match wins.

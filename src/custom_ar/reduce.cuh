@@ -28,31 +28,6 @@ TPC_DEVICE void store_whole(unsigned char *at, const vec_t &v) {
     *(uint4 *)at = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
 }
 
-/* ------------------------------------------------------------------ arithmetic */
-
-template <typename T> TPC_DEVICE void add_vec(float *sum, const vec_t &v, bool first) {
-#pragma unroll
-    for (int e = 0; e < element_t<T>::PER_VEC; e++) {
-        float x = element_t<T>::get(v, e);
-        sum[e] = first ? x : __fadd_rn(sum[e], x);
-    }
-}
-
-template <typename T> TPC_DEVICE void combine_vec(float *sum, const vec_t &v, bool first, int op) {
-#pragma unroll
-    for (int e = 0; e < element_t<T>::PER_VEC; e++) {
-        float x = element_t<T>::get(v, e);
-        sum[e] = first ? x : combine(sum[e], x, op);
-    }
-}
-
-template <typename T> TPC_DEVICE vec_t round_vec(const float *sum) {
-    vec_t v;
-#pragma unroll
-    for (int e = 0; e < element_t<T>::PER_VEC; e++) element_t<T>::put(v, e, sum[e]);
-    return v;
-}
-
 /* ------------------------------------------------------------------ fast: all sources together */
 
 /** The source whose packets come in slot i of rank's. */
@@ -62,7 +37,7 @@ TPC_DEVICE int source_of(int rank, int i) {
 
 template <int S, int V>
 TPC_DEVICE bool take_many(const tpc_ar_params_t &p, uint32_t epoch, uint32_t at, uint32_t slot_bytes, uint32_t step,
-                          unsigned wanted, packet_t (*got)[S], waiter_t &w) {
+                          unsigned wanted, packet_t (*got)[S], waiter_t &w, int first = 0) {
     unsigned pending;
     do {
         pending = wanted;
@@ -83,7 +58,7 @@ TPC_DEVICE bool take_many(const tpc_ar_params_t &p, uint32_t epoch, uint32_t at,
                 if (wanted >> i & 1) rearm(p, epoch, own_workspace(p) + (at + (i % S * slot_bytes + i / S * step)));
             return true;
         }
-    } while (keep_waiting(p, w, source_of(p.rank, (__ffs((int)pending) - 1) % S), epoch));
+    } while (keep_waiting(p, w, source_of(p.rank, first + (__ffs((int)pending) - 1) % S), epoch));
     return false;
 }
 
@@ -105,6 +80,14 @@ TPC_DEVICE bool take_together(const tpc_ar_params_t &p, uint32_t epoch, slots_t 
         return take_many<S, V>(p, epoch, slots.offset + at, slots.slot_bytes, step, wanted, got, w);
     }
 }
+
+/** Of a vector of sums. (16-bit dtypes; a sum of f32 needs none.) */
+template <typename T> TPC_DEVICE vec_t round_sum(float *sum) {
+    if (TPC_FAULT(sum_cut_off) && sizeof(T) == 2)
+        for (int e = 0; e < element_t<T>::PER_VEC; e++) sum[e] = __uint_as_float(__float_as_uint(sum[e]) & 0xFFFF0000u);
+    return round_vec<T>(sum);
+}
+
 /** The slots hold the other ranks in order, without the own one: slot r has rank r's packet below it, and rank r + 1's
  * above. */
 template <typename T, int N>
@@ -131,7 +114,7 @@ TPC_DEVICE vec_t sum_packets(const tpc_ar_params_t &p, const packet_t *got, cons
     } else {
         add_in_order<T, N>(p, got, own, sum);
     }
-    return round_vec<T>(sum);
+    return round_sum<T>(sum);
 }
 
 /** own becomes the sum; NaN if the wait was given up. */
@@ -165,7 +148,7 @@ TPC_DEVICE vec_t reduce_general(const tpc_ar_params_t &p, uint32_t epoch, slots_
 #pragma unroll
         for (int e = 0; e < element_t<T>::PER_VEC; e++) sum[e] = __fdiv_rn(sum[e], (float)p.size);
     }
-    return round_vec<T>(sum);
+    return round_sum<T>(sum);
 }
 
 #endif

@@ -84,11 +84,11 @@ TPC_DEVICE void store_vec(unsigned char *out, uint64_t at, uint64_t end, vec_t v
 #define TPC_CANONICAL_F32 0x7FFFFFFFu
 #define TPC_CANONICAL_F64 0x7FFFFFFFFFFFFFFFull
 
-/** How an element type lies in a vector: elements, and to and from fp32. */
+/** How an element type lies in a vector: elements, and to and from fp32. COSTLY: by a conversion, not by moving bits. */
 template <typename T> struct element_t;
 
 template <> struct element_t<float> {
-    enum { PER_VEC = 4 };
+    enum { PER_VEC = 4, COSTLY = 0 };
     static TPC_DEVICE float get(const vec_t &v, int i) { return __uint_as_float(v.word[i]); }
     static TPC_DEVICE void put(vec_t &v, int i, float x) {
         v.word[i] = isnan(x) ? TPC_CANONICAL_F32 : __float_as_uint(x);
@@ -97,7 +97,7 @@ template <> struct element_t<float> {
 };
 
 template <> struct element_t<__nv_bfloat16> {
-    enum { PER_VEC = 8 };
+    enum { PER_VEC = 8, COSTLY = 0 };
     static TPC_DEVICE float get(const vec_t &v, int i) {
         uint32_t word = v.word[i / 2];
         return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
@@ -111,7 +111,7 @@ template <> struct element_t<__nv_bfloat16> {
 };
 
 template <> struct element_t<__half> {
-    enum { PER_VEC = 8 };
+    enum { PER_VEC = 8, COSTLY = 1 };
     static TPC_DEVICE float get(const vec_t &v, int i) {
         return __half2float(__ushort_as_half((unsigned short)(v.word[i / 2] >> (16 * (i % 2)))));
     }
@@ -136,6 +136,31 @@ TPC_DEVICE float combine(float a, float b, int op) {
     if (op == TPCOMM_SUM || op == TPCOMM_AVG) return __fadd_rn(a, b);
     if (op == TPCOMM_PROD) return __fmul_rn(a, b);
     return pick(a, b, op == TPCOMM_MAX);
+}
+
+/* ------------------------------------------------------------------ vectors of floats */
+
+template <typename T> TPC_DEVICE void add_vec(float *sum, const vec_t &v, bool first) {
+#pragma unroll
+    for (int e = 0; e < element_t<T>::PER_VEC; e++) {
+        float x = element_t<T>::get(v, e);
+        sum[e] = first ? x : __fadd_rn(sum[e], x);
+    }
+}
+
+template <typename T> TPC_DEVICE void combine_vec(float *sum, const vec_t &v, bool first, int op) {
+#pragma unroll
+    for (int e = 0; e < element_t<T>::PER_VEC; e++) {
+        float x = element_t<T>::get(v, e);
+        sum[e] = first ? x : combine(sum[e], x, op);
+    }
+}
+
+template <typename T> TPC_DEVICE vec_t round_vec(const float *sum) {
+    vec_t v;
+#pragma unroll
+    for (int e = 0; e < element_t<T>::PER_VEC; e++) element_t<T>::put(v, e, sum[e]);
+    return v;
 }
 
 /* ------------------------------------------------------------------ 8 bytes of integers or f64 */

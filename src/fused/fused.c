@@ -22,9 +22,14 @@ static const tpcomm_dtype_t dtypes[DTYPES] = {TPCOMM_F32, TPCOMM_F16, TPCOMM_BF1
 
 typedef struct {
     tpc_backend_group_t group;
-    const void *shared;                         /* custom_ar's state */
-    int32_t blocks_max[DTYPES][VECTORS][WARPS]; /* by 1, 2, 4 vectors, and up to 2, 4, 8, 16 warps */
+    const void *shared;                                                           /* custom_ar's state */
+    int32_t blocks_max[TPC_FUSED_FORMS][TPC_FUSED_KINDS][DTYPES][VECTORS][WARPS]; /* by 1, 2, 4 vectors, and up to 2,
+                                                                                      4, 8, 16 warps */
 } state_t;
+
+static tpc_fused_form_t form_of(tpcomm_path_t path) {
+    return path == TPCOMM_PATH_FUSED_TWOSHOT ? TPC_FUSED_TWOSHOT : TPC_FUSED_ONESHOT;
+}
 
 static int index_of_dtype(tpcomm_dtype_t dtype) {
     return dtype == TPCOMM_F32 ? 0 : dtype == TPCOMM_F16 ? 1 : 2;
@@ -36,19 +41,20 @@ static int index_of_warps(int32_t warps) {
 
 /* ------------------------------------------------------------------ what it carries */
 
-/* Rows that one launch carries. Gate and capacity both come from here. */
-static uint64_t rows_per_launch(const tpc_agreed_t *agreed, tpcomm_dtype_t dtype, int32_t hidden) {
-    return tpc_ar_slot_bytes(agreed) / ((size_t)hidden * tpcomm_dtype_size(dtype));
+static uint64_t rows_per_launch(const tpc_agreed_t *agreed, tpc_fused_form_t form, tpcomm_dtype_t dtype,
+                                int32_t hidden) {
+    return tpc_fused_rows(form, agreed->size, tpc_ar_slot_bytes(agreed), (uint64_t)hidden * tpcomm_dtype_size(dtype));
 }
 
 static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key) {
-    (void)path;
     if (agreed->device_kind != TPCOMM_DEVICE_CUDA) return "the group's device is not a GPU";
     if (agreed->size == 1) return "a group of one rank has nobody to talk to";
     if (!tpc_coll_norms(key->coll)) return "only calls with a norm are fused";
     if (agreed->topology == TPC_TOPOLOGY_MULTI_HOST) return "the ranks are on several hosts and share no device memory";
     if (agreed->size > TPC_AR_MAX_RANKS) return "the kernels serve groups of at most 16 ranks";
-    if (rows_per_launch(agreed, key->dtype, key->hidden) == 0)
+    if (path == TPCOMM_PATH_FUSED_TWOSHOT && key->coll != TPCOMM_ALL_REDUCE_RMS_NORM)
+        return "two-shot is a form of all_reduce_rms_norm; reduce_scatter_rms_norm has one phase (fused_oneshot)";
+    if (rows_per_launch(agreed, form_of(path), key->dtype, key->hidden) == 0)
         return "a row is larger than a slot of so small a workspace";
     return NULL;
 }
@@ -61,19 +67,32 @@ static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes
     return TPCOMM_OK;
 }
 
+/* One kernel, for the shapes that it may have. */
+static tpcomm_status_t load_kernel(state_t *state, const void *kernel, int32_t blocks_max[WARPS]) {
+    for (int w = 0; w < WARPS && kernel != NULL; w++) {
+        tpcomm_status_t status = tpc_ar_grid_limit(state->shared, kernel, 64 << w, &blocks_max[w]);
+        if (status != TPCOMM_OK) return status;
+    }
+    return TPCOMM_OK;
+}
+
 /* Every kernel that a call of this group may launch, the norm alone too. */
 static tpcomm_status_t load_kernels(state_t *state) {
+    tpcomm_status_t status = TPCOMM_OK;
     for (int d = 0; d < DTYPES; d++)
         for (int v = 0; v < VECTORS; v++) {
-            const tpc_fused_instances_t *instances = tpc_fused_instances(dtypes[d]);
-            const void *kernel = instances->fused_kernel(state->group.agreed.size, 1 << v);
-            for (int w = 0; w < WARPS; w++) {
-                tpcomm_status_t status = tpc_ar_grid_limit(state->shared, kernel, 64 << w, &state->blocks_max[d][v][w]);
-                if (status != TPCOMM_OK) return status;
+            for (int f = 0; f < TPC_FUSED_FORMS; f++)
+                for (int kind = 0; kind < TPC_FUSED_KINDS && status == TPCOMM_OK; kind++) {
+                    const void *kernel = tpc_fused_instances((tpc_fused_form_t)f, dtypes[d])
+                                             ->kernel((tpc_fused_kind_t)kind, state->group.agreed.size, 1 << v);
+                    status = load_kernel(state, kernel, state->blocks_max[f][kind][d][v]);
+                }
+            for (int aligned = 0; aligned < 2 && status == TPCOMM_OK; aligned++) {
+                struct cudaFuncAttributes attributes;
+                status =
+                    tpc_cuda_error(cudaFuncGetAttributes(&attributes, tpc_norm_kernel(dtypes[d], aligned != 0, 1 << v)),
+                                   "cannot load the norm's kernels");
             }
-            struct cudaFuncAttributes attributes;
-            tpcomm_status_t status = tpc_cuda_error(cudaFuncGetAttributes(&attributes, instances->norm_kernel(1 << v)),
-                                                    "cannot load the norm's kernels");
             if (status != TPCOMM_OK) return status;
         }
     return TPCOMM_OK;
@@ -117,23 +136,33 @@ static void destroy(void *state) {
 
 /* One vector a thread is fastest as long as all rows have a block at once; with more rows, threads that hold two leave
  * room for more blocks. Four are for rows that need them: they measured slower up to 256 rows, and no faster beyond. */
-static tpc_norm_shape_t shape_for(const state_t *state, const tpcomm_rms_norm_t *norm, uint64_t rows,
-                                  int32_t *blocks_p) {
+static tpc_norm_shape_t shape_for(const state_t *state, tpc_fused_form_t form, const tpc_ar_params_t *params,
+                                  const tpc_norm_params_t *norm, int32_t *blocks_p) {
+    uint64_t rows = norm->rows, most;
     int32_t vectors = (int32_t)tpc_hook_value("fused_vectors", 1);
     tpc_norm_shape_t shape;
-    uint64_t most;
+    if (vectors < 2 && tpc_fused_kind(params, norm, vectors) == TPC_FUSED_GENERAL) vectors = 2;
     for (;; vectors *= 2) {
         shape = tpc_norm_shape(norm->hidden, vectors);
         int v = shape.vectors == 1 ? 0 : shape.vectors == 2 ? 1 : 2;
-        most = (uint64_t)state->blocks_max[index_of_dtype(norm->dtype)][v][index_of_warps(shape.warps)];
+        tpc_fused_kind_t kind = tpc_fused_kind(params, norm, shape.vectors);
+        most = (uint64_t)state->blocks_max[form][kind][index_of_dtype(norm->dtype)][v][index_of_warps(shape.warps)];
         if (rows <= most || shape.vectors >= 2 || tpc_hook_value("fused_vectors", 0) != 0) break;
     }
+    if (tpc_hook_value("fused_blocks", most) < most) most = tpc_hook_value("fused_blocks", most);
     if (rows > most) { /* as many turns as it must, all blocks alike */
         uint64_t turns = (rows + most - 1) / most;
         rows = (rows + turns - 1) / turns;
     }
     *blocks_p = rows > 0 ? (int32_t)rows : 1;
     return shape;
+}
+
+/* Message bytes that a rank writes for its peers. */
+static uint64_t wire_bytes(tpc_fused_form_t form, const tpc_norm_params_t *norm, uint64_t size) {
+    uint64_t bytes = norm->tokens * (uint64_t)norm->hidden * tpcomm_dtype_size(norm->dtype);
+    if (form == TPC_FUSED_TWOSHOT) return 2 * (bytes / size) * (size - 1);
+    return (norm->per_rank > 0 ? bytes / size : bytes) * (size - 1);
 }
 
 static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outcome_t *outcome_p) {
@@ -145,7 +174,8 @@ static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outco
     tpc_norm_params_t rows = tpc_norm_params(norm);
     if (record->coll == TPCOMM_REDUCE_SCATTER_RMS_NORM) rows.per_rank = tpc_rows_per_rank(norm->tokens, size);
     uint64_t left = rows.per_rank > 0 ? rows.per_rank : norm->tokens;
-    uint64_t capacity = rows_per_launch(&state->group.agreed, norm->dtype, norm->hidden);
+    tpc_fused_form_t form = form_of(request->path);
+    uint64_t capacity = rows_per_launch(&state->group.agreed, form, norm->dtype, norm->hidden);
     params.op = TPCOMM_SUM;
     params.early = (int32_t)tpc_hook_value("ar_early", (uint64_t)params.early);
     params.dtype = norm->dtype;
@@ -159,17 +189,14 @@ static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outco
         params.hash = (uint32_t)(hash ^ hash >> 32);
         tpc_ar_say_call(state->shared, &params, record);
         int32_t blocks = 1;
-        tpc_norm_shape_t shape = shape_for(state, norm, rows.rows, &blocks);
+        tpc_norm_shape_t shape = shape_for(state, form, &params, &rows, &blocks);
         tpcomm_status_t status = tpc_cuda_error(
-            tpc_fused_instances(norm->dtype)->launch_fused(&params, &rows, shape, blocks, request->stream), "launch");
+            tpc_fused_instances(form, norm->dtype)->launch(&params, &rows, shape, blocks, request->stream), "launch");
         if (status != TPCOMM_OK) return status;
         rows.first += rows.rows;
         left -= rows.rows;
     } while (left > 0);
-    uint64_t bytes = norm->tokens * (uint64_t)norm->hidden * tpcomm_dtype_size(norm->dtype);
-    *outcome_p = (tpc_outcome_t){.last_rank = -1,
-                                 .wire_bytes = rows.per_rank > 0 ? bytes / (uint64_t)size * (uint64_t)(size - 1)
-                                                                 : bytes * (uint64_t)(size - 1)};
+    *outcome_p = (tpc_outcome_t){.last_rank = -1, .wire_bytes = wire_bytes(form, &rows, (uint64_t)size)};
     return TPCOMM_OK;
 }
 
@@ -213,7 +240,7 @@ static const char *describe(const void *state) {
     return TPC_CUDA_ARCHITECTURES; /* of this build */
 }
 
-static const tpcomm_path_t paths[] = {TPCOMM_PATH_FUSED_ONESHOT, 0};
+static const tpcomm_path_t paths[] = {TPCOMM_PATH_FUSED_ONESHOT, TPCOMM_PATH_FUSED_TWOSHOT, 0};
 
 const tpc_backend_t tpc_fused_backend = {
     .name = "fused",

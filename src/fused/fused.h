@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** Calls with a norm on GPUs, in one kernel (path fused_oneshot); and the norm alone. */
+/** Calls with a norm on GPUs, in one kernel (paths fused_oneshot, fused_twoshot); and the norm alone. */
 #ifndef TPC_FUSED_H
 #define TPC_FUSED_H
 

@@ -3,6 +3,8 @@
 #ifndef TPC_FUSED_ABI_H
 #define TPC_FUSED_ABI_H
 
+#include <stdbool.h>
+
 #include "custom_ar/ar_abi.h"
 #include "tpcomm.h"
 
@@ -12,6 +14,9 @@ extern "C" {
 
 /** Threads of a block that work on a row, at most; the warp for call headers is added to them. */
 #define TPC_NORM_MAX_THREADS 512
+
+/** The same of the norm alone, which has no such warp. */
+#define TPC_NORM_ALONE_MAX_THREADS 1024
 
 /** Rows to normalise, of one launch; by value. Strides in bytes. */
 typedef struct {
@@ -27,6 +32,16 @@ typedef struct {
     int32_t weight_is_f32, quant;
     float eps, weight_bias;
 } tpc_norm_params_t;
+
+/** Whether all rows and the weight lie on multiples of 16 bytes, and rows of codes on multiples of 8. */
+static inline bool tpc_norm_is_aligned(const tpc_norm_params_t *n) {
+    uint64_t places = (uintptr_t)n->in | n->in_stride | (uintptr_t)n->weight;
+    if (n->residual != NULL) places |= (uintptr_t)n->residual | n->residual_stride;
+    if (n->sum != NULL) places |= (uintptr_t)n->sum | n->sum_stride;
+    if (n->out != NULL) places |= (uintptr_t)n->out | n->out_stride;
+    uint64_t codes = n->quantized != NULL ? (uintptr_t)n->quantized | n->quantized_stride : 0;
+    return places % 16 == 0 && codes % 8 == 0;
+}
 
 /** A kernel's shape: a block a row, warps * 32 threads, each with vectors * 8 elements of it. */
 typedef struct {

@@ -17,8 +17,11 @@
 
 #define TPC_NORM_GROUPS 64
 
-/** The working threads of a block, and what they exchange. */
-struct team_t {
+/**
+ * The working threads of a block, and what they exchange. ALIGNED: every piece of 16 bytes of every matrix, and every 8
+ * codes, lie on a multiple of their size (tpc_norm_aligned); kernels that serve others too are slower.
+ */
+template <bool ALIGNED> struct team_t {
     unsigned threads, warps, warp, lane;
     float *groups;      /**< [2][TPC_NORM_GROUPS], zeros where a row has no group */
     uint32_t *greatest; /**< [2][32] */
@@ -35,22 +38,29 @@ template <typename T, int V> struct octets_t {
     TPC_DEVICE float get(int v, int e) const {
         return element_t<T>::get(x[e / element_t<T>::PER_VEC][v], e % element_t<T>::PER_VEC);
     }
-    /** All of an octet, rounded: elements that share a word are put one after the other. */
+    /** All of an octet, rounded. */
     TPC_DEVICE void put(int v, const float *value) {
 #pragma unroll
-        for (int e = 0; e < 8; e++)
-            element_t<T>::put(x[e / element_t<T>::PER_VEC][v], e % element_t<T>::PER_VEC, value[e]);
+        for (int i = 0; i < octet_packets<T>::COUNT; i++) x[i][v] = round_vec<T>(value + element_t<T>::PER_VEC * i);
     }
 };
 
 /*
- * 16 bytes of a row. Rows are whole vectors, so that nothing is read or written beside them. What is not aligned goes
- * by bytes, out of line: every kernel has many of these places, and engines' rows are aligned.
+ * 16 bytes of a row. Rows are whole vectors, so that nothing is written beside them, and read only in the same word.
+ * What is not aligned is stored by bytes, out of line: kernels have many of these places.
  */
-static __device__ __noinline__ vec_t load_bytes(const unsigned char *from) {
-    vec_t v = {{0, 0, 0, 0}};
+TPC_DEVICE vec_t load_shifted(const unsigned char *from) {
+    unsigned shift = (unsigned)((uintptr_t)from & 3u);
+    const uint32_t *words = (const uint32_t *)(from - shift);
+    vec_t v;
+    uint32_t low = edge_load(words, shift, 4);
 #pragma unroll
-    for (int b = 0; b < 16; b++) v.word[b / 4] |= (uint32_t)from[b] << (8 * (b % 4));
+    for (int w = 0; w < 3; w++) {
+        uint32_t high = words[w + 1];
+        v.word[w] = __funnelshift_r(low, high, 8 * shift);
+        low = high;
+    }
+    v.word[3] = __funnelshift_r(low, shift != 0 ? edge_load(words + 4, 0, shift) : 0, 8 * shift);
     return v;
 }
 
@@ -59,45 +69,46 @@ static __device__ __noinline__ void store_bytes(unsigned char *to, vec_t v) {
     for (int b = 0; b < 16; b++) to[b] = (unsigned char)(v.word[b / 4] >> (8 * (b % 4)));
 }
 
-TPC_DEVICE vec_t load_piece(const unsigned char *from) {
-    if (((uintptr_t)from & 15u) != 0) return load_bytes(from);
+template <bool ALIGNED> TPC_DEVICE vec_t load_piece(const unsigned char *from) {
+    if (!ALIGNED && ((uintptr_t)from & 15u) != 0) return load_shifted(from);
     uint4 q = *(const uint4 *)from;
     vec_t v = {{q.x, q.y, q.z, q.w}};
     return v;
 }
 
-TPC_DEVICE void store_piece(unsigned char *to, const vec_t &v) {
-    if (((uintptr_t)to & 15u) != 0)
+template <bool ALIGNED> TPC_DEVICE void store_piece(unsigned char *to, const vec_t &v) {
+    if (!ALIGNED && ((uintptr_t)to & 15u) != 0)
         store_bytes(to, v);
     else
         *(uint4 *)to = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
 }
 
 /** The v-th octet of a thread of the team. */
-TPC_DEVICE uint32_t octet_of(const team_t &team, int v) {
+template <bool A> TPC_DEVICE uint32_t octet_of(const team_t<A> &team, int v) {
     return 32 * (team.warp + (uint32_t)v * team.warps) + team.lane;
 }
 
-template <typename T, int V>
-TPC_DEVICE void load_row(const unsigned char *row, uint32_t hidden, const team_t &team, octets_t<T, V> &row_p) {
+template <typename T, int V, bool A>
+TPC_DEVICE void load_row(const unsigned char *row, uint32_t hidden, const team_t<A> &team, octets_t<T, V> &row_p) {
 #pragma unroll
     for (int v = 0; v < V; v++) {
         uint32_t octet = octet_of(team, v);
         if (8 * octet >= hidden) continue;
 #pragma unroll
         for (int i = 0; i < octet_packets<T>::COUNT; i++)
-            row_p.x[i][v] = load_piece(row + 8 * sizeof(T) * octet + 16 * i);
+            row_p.x[i][v] = load_piece<A>(row + 8 * sizeof(T) * octet + 16 * i);
     }
 }
 
-template <typename T, int V>
-TPC_DEVICE void store_row(unsigned char *row, uint32_t hidden, const team_t &team, const octets_t<T, V> &x) {
+template <typename T, int V, bool A>
+TPC_DEVICE void store_row(unsigned char *row, uint32_t hidden, const team_t<A> &team, const octets_t<T, V> &x) {
 #pragma unroll
     for (int v = 0; v < V; v++) {
         uint32_t octet = octet_of(team, v);
         if (8 * octet >= hidden) continue;
 #pragma unroll
-        for (int i = 0; i < octet_packets<T>::COUNT; i++) store_piece(row + 8 * sizeof(T) * octet + 16 * i, x.x[i][v]);
+        for (int i = 0; i < octet_packets<T>::COUNT; i++)
+            store_piece<A>(row + 8 * sizeof(T) * octet + 16 * i, x.x[i][v]);
     }
 }
 
@@ -136,16 +147,16 @@ static __device__ __noinline__ void store_codes_bytes(unsigned char *to, uint32_
     }
 }
 
-TPC_DEVICE void store_codes(unsigned char *row, uint32_t octet, uint32_t low, uint32_t high) {
+template <bool ALIGNED> TPC_DEVICE void store_codes(unsigned char *row, uint32_t octet, uint32_t low, uint32_t high) {
     unsigned char *to = row + 8 * octet;
-    if (((uintptr_t)to & 7u) != 0)
+    if (!ALIGNED && ((uintptr_t)to & 7u) != 0)
         store_codes_bytes(to, low, high);
     else
         *(uint2 *)to = make_uint2(low, high);
 }
 
-template <typename T, int V>
-TPC_DEVICE void quantize_row(unsigned char *row, uint32_t hidden, const team_t &team, const octets_t<T, V> &y,
+template <typename T, int V, bool A>
+TPC_DEVICE void quantize_row(unsigned char *row, uint32_t hidden, const team_t<A> &team, const octets_t<T, V> &y,
                              float scale) {
     float inverse = __fdiv_rn(1.0f, scale);
 #pragma unroll
@@ -154,8 +165,24 @@ TPC_DEVICE void quantize_row(unsigned char *row, uint32_t hidden, const team_t &
         if (8 * octet >= hidden) continue;
 #pragma unroll
         for (int e = 0; e < 8; e++) word[e / 4] |= f8_of(__fmul_rn(y.get(v, e), inverse)) << (8 * (e % 4));
-        store_codes(row, octet, word[0], word[1]);
+        store_codes<A>(row, octet, word[0], word[1]);
     }
+}
+
+/** Bits of the greatest magnitude among a thread's elements of a row; a NaN is above all. */
+template <typename T, int V, bool A>
+TPC_DEVICE uint32_t greatest_of(uint32_t hidden, const team_t<A> &team, const octets_t<T, V> &y) {
+    uint32_t greatest = 0;
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        if (8 * octet_of(team, v) >= hidden) continue;
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            uint32_t magnitude = __float_as_uint(y.get(v, e)) & 0x7FFFFFFFu;
+            greatest = magnitude > greatest ? magnitude : greatest;
+        }
+    }
+    return greatest;
 }
 
 /** The scale of a row whose greatest magnitude has these bits; 1 where that would be zero or subnormal. */
@@ -170,20 +197,22 @@ struct octet_weight_t {
     vec_t piece[2];
 };
 
-template <typename T> TPC_DEVICE octet_weight_t load_weight(const tpc_norm_params_t &n, uint32_t octet) {
+template <typename T, bool A> TPC_DEVICE octet_weight_t load_weight(const tpc_norm_params_t &n, uint32_t octet) {
     const unsigned char *from = (const unsigned char *)n.weight + (n.weight_is_f32 ? 32 : 8 * sizeof(T)) * octet;
     octet_weight_t weight;
-    weight.piece[0] = load_piece(from);
-    if (n.weight_is_f32) weight.piece[1] = load_piece(from + 16);
+    weight.piece[0] = load_piece<A>(from);
+    if (n.weight_is_f32) weight.piece[1] = load_piece<A>(from + 16);
     return weight;
 }
 
 template <typename T>
-TPC_DEVICE void widen_weight(const tpc_norm_params_t &n, const octet_weight_t &weight, float *value) {
+TPC_DEVICE void widen_weight(const tpc_norm_params_t &n, octet_weight_t weight, float *value) {
     if (n.weight_is_f32) {
 #pragma unroll
         for (int e = 0; e < 8; e++) value[e] = element_t<float>::get(weight.piece[e / 4], e % 4);
     } else {
+        if (element_t<T>::COSTLY) /* else all rows' would be held, twice as wide, for the next ones */
+            for (int w = 0; w < 4; w++) compute_anew(weight.piece[0].word[w]);
 #pragma unroll
         for (int e = 0; e < 8; e++)
             value[e] = element_t<T>::get(weight.piece[e / element_t<T>::PER_VEC], e % element_t<T>::PER_VEC);
@@ -191,12 +220,13 @@ TPC_DEVICE void widen_weight(const tpc_norm_params_t &n, const octet_weight_t &w
 }
 
 /** Both in one, of which less is held at a time. */
-template <typename T> TPC_DEVICE void load_wide_weight(const tpc_norm_params_t &n, uint32_t octet, float *value) {
+template <typename T, bool A>
+TPC_DEVICE void load_wide_weight(const tpc_norm_params_t &n, uint32_t octet, float *value) {
     const unsigned char *from = (const unsigned char *)n.weight;
     if (n.weight_is_f32) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            vec_t w = load_piece(from + 32 * octet + 16 * i);
+            vec_t w = load_piece<A>(from + 32 * octet + 16 * i);
 #pragma unroll
             for (int e = 0; e < 4; e++) value[4 * i + e] = element_t<float>::get(w, e);
         }
@@ -204,7 +234,7 @@ template <typename T> TPC_DEVICE void load_wide_weight(const tpc_norm_params_t &
     }
 #pragma unroll
     for (int i = 0; i < octet_packets<T>::COUNT; i++) {
-        vec_t w = load_piece(from + 8 * sizeof(T) * octet + 16 * i);
+        vec_t w = load_piece<A>(from + 8 * sizeof(T) * octet + 16 * i);
 #pragma unroll
         for (int e = 0; e < element_t<T>::PER_VEC; e++) value[element_t<T>::PER_VEC * i + e] = element_t<T>::get(w, e);
     }
@@ -217,18 +247,18 @@ template <typename T, int V, bool EARLY> struct beside_t {
 };
 
 /** The weight, once for all rows of a block. */
-template <typename T, int V, bool EARLY>
-TPC_DEVICE void load_weights(const tpc_norm_params_t &n, const team_t &team, beside_t<T, V, EARLY> &beside) {
+template <typename T, int V, bool EARLY, bool A>
+TPC_DEVICE void load_weights(const tpc_norm_params_t &n, const team_t<A> &team, beside_t<T, V, EARLY> &beside) {
     if constexpr (EARLY) {
 #pragma unroll
         for (int v = 0; v < V; v++)
-            if (8 * octet_of(team, v) < (uint32_t)n.hidden) beside.weight[v] = load_weight<T>(n, octet_of(team, v));
+            if (8 * octet_of(team, v) < (uint32_t)n.hidden) beside.weight[v] = load_weight<T, A>(n, octet_of(team, v));
     }
 }
 
 /** Row `index` of the residual, if there is one. */
-template <typename T, int V, bool EARLY>
-TPC_DEVICE void load_residual(const tpc_norm_params_t &n, uint64_t index, const team_t &team,
+template <typename T, int V, bool EARLY, bool A>
+TPC_DEVICE void load_residual(const tpc_norm_params_t &n, uint64_t index, const team_t<A> &team,
                               beside_t<T, V, EARLY> &beside) {
     if constexpr (EARLY) {
         if (n.residual == nullptr) return;
@@ -238,8 +268,8 @@ TPC_DEVICE void load_residual(const tpc_norm_params_t &n, uint64_t index, const 
 }
 
 /** x = x + residual, rounded; into the residual as well. */
-template <typename T, int V, bool EARLY>
-TPC_DEVICE void add_residual(const tpc_norm_params_t &n, uint64_t index, const team_t &team, octets_t<T, V> &x,
+template <typename T, int V, bool EARLY, bool A>
+TPC_DEVICE void add_residual(const tpc_norm_params_t &n, uint64_t index, const team_t<A> &team, octets_t<T, V> &x,
                              const beside_t<T, V, EARLY> &beside) {
     unsigned char *row = (unsigned char *)n.residual + index * n.residual_stride;
     const uint32_t hidden = (uint32_t)n.hidden;
@@ -250,12 +280,16 @@ TPC_DEVICE void add_residual(const tpc_norm_params_t &n, uint64_t index, const t
 #pragma unroll
         for (int i = 0; i < octet_packets<T>::COUNT; i++) {
             unsigned char *at = row + 8 * sizeof(T) * octet + 16 * i;
-            vec_t other = EARLY ? beside.residual.x[i][EARLY ? v : 0] : load_piece(at), sum;
-#pragma unroll
-            for (int e = 0; e < element_t<T>::PER_VEC; e++)
-                element_t<T>::put(sum, e, __fadd_rn(element_t<T>::get(x.x[i][v], e), element_t<T>::get(other, e)));
-            x.x[i][v] = sum;
-            store_piece(at, sum);
+            vec_t other;
+            if constexpr (EARLY)
+                other = beside.residual.x[i][v];
+            else
+                other = load_piece<A>(at);
+            float sum[element_t<T>::PER_VEC];
+            add_vec<T>(sum, x.x[i][v], true);
+            add_vec<T>(sum, other, false);
+            x.x[i][v] = round_vec<T>(sum);
+            store_piece<A>(at, x.x[i][v]);
         }
     }
 }
@@ -265,13 +299,13 @@ TPC_DEVICE void add_residual(const tpc_norm_params_t &n, uint64_t index, const t
  * load_residual left it. index: of the row in the outputs. turn: 0, 1, ... for the rows of a block, one after the
  * other.
  */
-template <typename T, int V, bool EARLY>
-TPC_DEVICE void norm_row(const tpc_norm_params_t &n, uint64_t index, unsigned turn, const team_t &team,
+template <typename T, int V, bool EARLY, bool A>
+TPC_DEVICE void norm_row(const tpc_norm_params_t &n, uint64_t index, unsigned turn, const team_t<A> &team,
                          octets_t<T, V> &x, const beside_t<T, V, EARLY> &beside) {
     const uint32_t hidden = (uint32_t)n.hidden;
     float *groups = team.groups + (turn % 2 * TPC_NORM_GROUPS);
-    if (n.sum != nullptr) store_row<T, V>((unsigned char *)n.sum + index * n.sum_stride, hidden, team, x);
-    if (n.residual != nullptr) add_residual<T, V, EARLY>(n, index, team, x, beside);
+    if (n.sum != nullptr) store_row((unsigned char *)n.sum + index * n.sum_stride, hidden, team, x);
+    if (n.residual != nullptr && !TPC_FAULT(norm_residual_dropped)) add_residual(n, index, team, x, beside);
 #pragma unroll
     for (int v = 0; v < V; v++) {
         uint32_t group = team.warp + (uint32_t)v * team.warps;
@@ -288,7 +322,6 @@ TPC_DEVICE void norm_row(const tpc_norm_params_t &n, uint64_t index, unsigned tu
     float squares = groups[team.lane];
     squares = warp_tree(__fadd_rn(squares, groups[team.lane + 32]));
     float inverse = __frsqrt_rn(__fadd_rn(__fdiv_rn(squares, (float)hidden), n.eps));
-    uint32_t greatest = 0;
 #pragma unroll
     for (int v = 0; v < V; v++) {
         uint32_t octet = octet_of(team, v);
@@ -297,55 +330,49 @@ TPC_DEVICE void norm_row(const tpc_norm_params_t &n, uint64_t index, unsigned tu
         if constexpr (EARLY)
             widen_weight<T>(n, beside.weight[v], y);
         else
-            load_wide_weight<T>(n, octet, y);
+            load_wide_weight<T, A>(n, octet, y);
 #pragma unroll
         for (int e = 0; e < 8; e++) y[e] = __fmul_rn(__fmul_rn(x.get(v, e), inverse), __fadd_rn(y[e], n.weight_bias));
         x.put(v, y);
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            uint32_t magnitude = __float_as_uint(x.get(v, e)) & 0x7FFFFFFFu; /* a NaN is above all */
-            greatest = magnitude > greatest ? magnitude : greatest;
-        }
     }
-    if (n.out != nullptr) store_row<T, V>((unsigned char *)n.out + index * n.out_stride, hidden, team, x);
+    if (n.out != nullptr) store_row((unsigned char *)n.out + index * n.out_stride, hidden, team, x);
     if (n.quant == TPCOMM_QUANT_NONE) return;
     float scale;
     if (n.quant == TPCOMM_QUANT_F8_TENSOR) {
         scale = *n.scale;
     } else {
-        uint32_t *places = team.greatest + turn % 2 * 32;
-        greatest = warp_greatest(greatest);
+        uint32_t *places = team.greatest + turn % 2 * 32, greatest = warp_greatest(greatest_of(hidden, team, x));
         if (team.lane == 0) places[team.warp] = greatest;
         team_barrier(team.threads);
         scale = scale_of(warp_greatest(team.lane < team.warps ? places[team.lane] : 0));
         if (team.warp == 0 && team.lane == 0) n.scale[index] = scale;
     }
-    quantize_row<T, V>((unsigned char *)n.quantized + index * n.quantized_stride, hidden, team, x, scale);
+    quantize_row((unsigned char *)n.quantized + index * n.quantized_stride, hidden, team, x, scale);
 }
 
 /** The team of a block; a barrier must follow before norm_row. */
-TPC_DEVICE team_t make_team(unsigned threads, float *groups, uint32_t *greatest) {
+template <bool A> TPC_DEVICE team_t<A> make_team(unsigned threads, float *groups, uint32_t *greatest) {
     for (unsigned i = threadIdx.x; i < 2 * TPC_NORM_GROUPS; i += threads) groups[i] = 0;
-    team_t team = {threads, threads / 32, threadIdx.x / 32, threadIdx.x % 32, groups, greatest};
+    team_t<A> team = {threads, threads / 32, threadIdx.x / 32, threadIdx.x % 32, groups, greatest};
     return team;
 }
 
 /** The norm alone: in is the sum. */
-template <typename T, int V>
-__global__ void __launch_bounds__(TPC_NORM_MAX_THREADS) norm_rows(const __grid_constant__ tpc_norm_params_t n) {
+template <typename T, int V, bool A>
+__global__ void __launch_bounds__(TPC_NORM_ALONE_MAX_THREADS) norm_rows(const __grid_constant__ tpc_norm_params_t n) {
     TPC_SHARED(float, groups, 2 * TPC_NORM_GROUPS);
     TPC_SHARED(uint32_t, greatest, 2 * 32);
-    team_t team = make_team(blockDim.x, groups, greatest);
+    team_t<A> team = make_team<A>(blockDim.x, groups, greatest);
     team_barrier(team.threads);
     constexpr bool EARLY = V * octet_packets<T>::COUNT <= 2;
     beside_t<T, V, EARLY> beside;
-    load_weights<T, V, EARLY>(n, team, beside);
+    load_weights(n, team, beside);
     unsigned turn = 0;
     for (uint64_t row = blockIdx.x; row < n.rows; row += gridDim.x, turn++) {
         octets_t<T, V> x;
-        load_row<T, V>((const unsigned char *)n.in + row * n.in_stride, (uint32_t)n.hidden, team, x);
-        load_residual<T, V, EARLY>(n, row, team, beside);
-        norm_row<T, V, EARLY>(n, row, turn, team, x, beside);
+        load_row((const unsigned char *)n.in + row * n.in_stride, (uint32_t)n.hidden, team, x);
+        load_residual(n, row, team, beside);
+        norm_row(n, row, turn, team, x, beside);
     }
 }
 

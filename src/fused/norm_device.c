@@ -17,7 +17,7 @@ static tpcomm_status_t run(const tpcomm_rms_norm_t *norm, tpcomm_stream_t stream
     params.rows = norm->tokens;
     tpc_norm_shape_t shape = tpc_norm_shape(norm->hidden, 1);
     int32_t blocks = (int32_t)(norm->tokens < BLOCKS_MOST ? norm->tokens : BLOCKS_MOST);
-    return tpc_cuda_error(tpc_fused_instances(norm->dtype)->launch_norm(&params, shape, blocks, stream), "launch");
+    return tpc_cuda_error(tpc_norm_launch(&params, shape, blocks, stream), "launch");
 }
 
 const tpc_norm_device_t tpc_cuda_norm = {.device_kind = TPCOMM_DEVICE_CUDA, .check_stream = check_stream, .run = run};

@@ -42,6 +42,7 @@ static const form_t forms[] = {
     {"all_gather", TPCOMM_ALL_GATHER, 0, TPCOMM_F32, 0, 500000},
     {"barrier", TPCOMM_BARRIER, 0, 0, 0, 0},
     {"fused norm", TPCOMM_ALL_REDUCE_RMS_NORM, TPCOMM_PATH_FUSED_ONESHOT, TPCOMM_BF16, TPCOMM_SUM, 512},
+    {"two-shot norm", TPCOMM_ALL_REDUCE_RMS_NORM, TPCOMM_PATH_FUSED_TWOSHOT, TPCOMM_BF16, TPCOMM_SUM, 512},
     {"unfused norm", TPCOMM_ALL_REDUCE_RMS_NORM, TPCOMM_PATH_UNFUSED, TPCOMM_BF16, TPCOMM_SUM, 512},
 };
 enum { FORMS = sizeof forms / sizeof *forms };

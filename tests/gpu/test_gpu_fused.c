@@ -4,7 +4,7 @@
  * tokens, every dtype, weight, bias, residual and quantisation, strides, misaligned, in place, several launches; fused,
  * unfused and as chosen; the sequence-parallel form, gathered; the norm alone; in graphs, also where the first such
  * call of a group is captured (G9); ranks that give different arguments. An argument N runs only that many ranks;
- * "time" prints times in place of checking.
+ * "time [N]" prints times in place of checking, "shapes [N]" those of shapes that are forced.
  */
 #include <time.h>
 
@@ -234,6 +234,7 @@ static void one(gpu_rank_t *rank, const plan_t *plan) {
 static void gather(gpu_rank_t *rank, const plan_t *plan) {
     plan_t own = *plan, whole = *plan;
     own.scatters = true;
+    if (own.path == TPCOMM_PATH_FUSED_TWOSHOT) own.path = TPCOMM_PATH_FUSED_ONESHOT;
     if (plan->tokens % (size_t)rank->size != 0) own.path = TPCOMM_PATH_AUTO; /* nothing composes that */
     own.in_place = whole.in_place = whole.scatters = false;
     own.gap = own.misalign = whole.gap = whole.misalign = 0;
@@ -261,13 +262,14 @@ static void gather(gpu_rank_t *rank, const plan_t *plan) {
 
 static plan_t draw(uint64_t seed, int32_t size) {
     static const tpcomm_dtype_t dtypes[] = {TPCOMM_BF16, TPCOMM_F16, TPCOMM_F32};
-    static const tpcomm_path_t paths[] = {TPCOMM_PATH_FUSED_ONESHOT, TPCOMM_PATH_AUTO, TPCOMM_PATH_UNFUSED};
+    static const tpcomm_path_t paths[] = {TPCOMM_PATH_FUSED_ONESHOT, TPCOMM_PATH_FUSED_TWOSHOT, TPCOMM_PATH_AUTO,
+                                          TPCOMM_PATH_UNFUSED};
     static const int32_t hiddens[] = {8, 256, 264, 1024, 2568, 4096, 7168, 8192, 16376, 16384};
     static const size_t tokens[] = {1, 2, 3, 17, 64, 0, 5};
     uint64_t state = seed * 77 + 1;
     plan_t plan = {.dtype = dtypes[seed % 3],
                    .quant = (tpcomm_quant_t)(seed / 3 % 3),
-                   .path = paths[seed % 5 % 3],
+                   .path = paths[seed % 7 % 4],
                    .hidden = hiddens[random_next(&state) % 10],
                    .tokens = tokens[random_next(&state) % 7],
                    .gap = random_next(&state) % 4 == 0 ? 8 : 0,
@@ -285,6 +287,10 @@ static plan_t draw(uint64_t seed, int32_t size) {
         plan.gap = 0;
         plan.sum = plan.sum || !plan.out;
         if (plan.scatters) plan.tokens = plan.tokens / (size_t)size * (size_t)size;
+    }
+    if (plan.path == TPCOMM_PATH_FUSED_TWOSHOT) {
+        plan.scatters = false;
+        if (plan.tokens > 3) plan.tokens += random_next(&state) % (uint64_t)size; /* also what does not divide */
     }
     if (size == 1) plan.path = TPCOMM_PATH_AUTO;
     return plan;
@@ -309,6 +315,9 @@ static void drawn(gpu_rank_t *rank) {
                        .seed = 500 + (uint64_t)t};
         one(rank, &plan);
         plan.path = TPCOMM_PATH_UNFUSED;
+        one(rank, &plan);
+        plan.path = TPCOMM_PATH_FUSED_TWOSHOT;
+        plan.tokens += (size_t)t;
         one(rank, &plan);
         plan.path = TPCOMM_PATH_FUSED_ONESHOT;
         plan.scatters = true;
@@ -335,12 +344,12 @@ static void alone(gpu_rank_t *rank) {
 }
 
 /* Calls of different kinds in a graph, which is the first that this group does; replayed with fresh data. */
-static void graph(gpu_rank_t *rank) {
+static void graph(gpu_rank_t *rank, tpcomm_path_t path) {
     cudaGraph_t captured;
     cudaGraphExec_t exec;
     plan_t plan = {.dtype = TPCOMM_BF16,
                    .weight_dtype = TPCOMM_F32,
-                   .path = TPCOMM_PATH_FUSED_ONESHOT,
+                   .path = path,
                    .hidden = 4096,
                    .tokens = 5,
                    .residual = true,
@@ -370,7 +379,8 @@ static void graph(gpu_rank_t *rank) {
 }
 
 static void all(gpu_rank_t *rank) {
-    graph(rank); /* first: G9 */
+    graph(rank, TPCOMM_PATH_FUSED_ONESHOT); /* first: G9 */
+    graph(rank, TPCOMM_PATH_FUSED_TWOSHOT);
     drawn(rank);
     alone(rank);
 }
@@ -434,44 +444,74 @@ static double time_of(gpu_rank_t *rank, const plan_t *plan) {
     return times[REPLAYS / 2];
 }
 
-static void timing(gpu_rank_t *rank) {
-    static const size_t tokens[] = {1, 4, 16, 32, 64, 128, 256, 512, 1024};
-    static const int32_t hiddens[] = {4096, 8192};
-    const char *what = rank->arg;
-    CUDA_OK(cudaMemsetAsync(rank->in, 0, rank->room, rank->stream));
-    if (rank->rank == 0)
-        printf("%d ranks, bf16, residual, %s: us per call (graph of 50) by tokens 1 4 16 32 64 128 256 512 1024\n",
-               rank->size, what);
-    for (int h = 0; h < 2; h++) {
-        if (rank->rank == 0) printf("  H %d:", hiddens[h]);
-        for (int t = 0; t < 9; t++) {
-            plan_t plan = {.dtype = TPCOMM_BF16,
-                           .weight_dtype = TPCOMM_BF16,
-                           .path = strcmp(what, "unfused") == 0 ? TPCOMM_PATH_UNFUSED : TPCOMM_PATH_FUSED_ONESHOT,
-                           .hidden = hiddens[h],
-                           .tokens = tokens[t],
-                           .residual = true,
-                           .out = true,
-                           .seed = 1};
-            double us = time_of(rank, &plan);
-            if (rank->rank == 0) printf(" %7.2f", us);
-        }
-        if (rank->rank == 0) printf("\n");
-        fflush(stdout);
-    }
+static const size_t timed_tokens[] = {1, 4, 16, 32, 64, 128, 256, 512, 1024};
+static const int32_t timed_hiddens[] = {4096, 8192};
+enum { TIMED_TOKENS = sizeof timed_tokens / sizeof *timed_tokens };
+
+static plan_t timed_plan(tpcomm_path_t path, int h, int t) {
+    plan_t plan = {.dtype = TPCOMM_BF16,
+                   .weight_dtype = TPCOMM_BF16,
+                   .path = path,
+                   .hidden = timed_hiddens[h],
+                   .tokens = timed_tokens[t],
+                   .residual = true,
+                   .out = true,
+                   .seed = 1};
+    return plan;
 }
 
-/* Unfused, fused as chosen, and with 1, 2, 4 vectors a thread. */
-static void all_timings(int kind, int32_t size, bool one_each) {
-    static const char *const what[] = {"unfused", "fused", "fused, 1 vector", "fused, 2 vectors", "fused, 4 vectors"};
+/* The paths by turns in one group, and what the fused forms take of the unfused one's time. */
+static void compare_paths(gpu_rank_t *rank) {
+    static const tpcomm_path_t paths[] = {TPCOMM_PATH_UNFUSED, TPCOMM_PATH_FUSED_ONESHOT, TPCOMM_PATH_FUSED_TWOSHOT};
+    CUDA_OK(cudaMemsetAsync(rank->in, 0, rank->room, rank->stream));
+    if (rank->rank == 0)
+        printf("%d ranks, bf16, residual; us per call, graph of 50\n  hidden tokens  unfused  oneshot  twoshot\n",
+               rank->size);
+    for (int h = 0; h < 2; h++)
+        for (int t = 0; t < TIMED_TOKENS; t++) {
+            double us[3];
+            for (int i = 0; i < 3; i++) {
+                plan_t plan = timed_plan(paths[i], h, t);
+                us[i] = time_of(rank, &plan);
+            }
+            if (rank->rank == 0)
+                printf("  %6d %6zu %8.2f %8.2f %8.2f   ratios %.2f %.2f\n", timed_hiddens[h], timed_tokens[t], us[0],
+                       us[1], us[2], us[1] / us[0], us[2] / us[0]);
+            fflush(stdout);
+        }
+}
+
+/* One form with the shapes that hooks force. */
+static void time_shape(gpu_rank_t *rank) {
+    CUDA_OK(cudaMemsetAsync(rank->in, 0, rank->room, rank->stream));
+    for (int form = 0; form < 2; form++)
+        for (int h = 0; h < 2; h++) {
+            if (rank->rank == 0)
+                printf("  %-20s %s H %d:", (const char *)rank->arg, form ? "twoshot" : "oneshot", timed_hiddens[h]);
+            for (int t = 0; t < TIMED_TOKENS; t++) {
+                plan_t plan = timed_plan(form ? TPCOMM_PATH_FUSED_TWOSHOT : TPCOMM_PATH_FUSED_ONESHOT, h, t);
+                double us = time_of(rank, &plan);
+                if (rank->rank == 0) printf(" %7.2f", us);
+            }
+            if (rank->rank == 0) printf("\n");
+            fflush(stdout);
+        }
+}
+
+static void all_shapes(int kind, int32_t size, bool one_each) {
+    static const char *const hooks[] = {"", "set@fused_vectors:1", "set@fused_vectors:2", "set@fused_vectors:4"};
     tpcomm_config_t config = gpu_config();
-    for (int i = 0; i < 5; i++) {
-        char hooks[32] = "";
-        if (i >= 2) snprintf(hooks, sizeof hooks, "set@fused_vectors:%d", 1 << (i - 2));
-        ranks_set_hooks(hooks);
-        gpu_run(kind, size, one_each, &config, 64 << 20, timing, (void *)(uintptr_t)what[i]);
+    printf("%d ranks, bf16, residual: us per call (graph of 50) by tokens 1 4 16 32 64 128 256 512 1024\n", size);
+    for (size_t i = 0; i < sizeof hooks / sizeof *hooks; i++) {
+        ranks_set_hooks(hooks[i]);
+        gpu_run(kind, size, one_each, &config, 64 << 20, time_shape, (void *)(uintptr_t)hooks[i]);
     }
     ranks_set_hooks("");
+}
+
+static void all_timings(int kind, int32_t size, bool one_each) {
+    tpcomm_config_t config = gpu_config();
+    gpu_run(kind, size, one_each, &config, 64 << 20, compare_paths, NULL);
 }
 
 /* Where the fused kernels cannot be had on one rank, no rank takes them, comm_info says why, and calls are right (I11).
@@ -494,14 +534,21 @@ int main(int argc, char **argv) {
     tpcomm_config_t config = gpu_config();
     static const int32_t sizes[] = {2, 3, 4, 8, 1};
     bool each = gpu_count() >= 2;
-    if (argc > 1 && strcmp(argv[1], "time") == 0) {
+    bool shapes = argc > 1 && strcmp(argv[1], "shapes") == 0;
+    if (shapes || (argc > 1 && strcmp(argv[1], "time") == 0)) {
+        void (*print)(int kind, int32_t size, bool one_each) = shapes ? all_shapes : all_timings;
+        int only = argc > 2 ? atoi(argv[2]) : 0;
         if (each) {
             printf("a GPU each, processes\n");
             fflush(stdout);
-            all_timings(RANKS_PROCESSES, 2, true);
+            for (int s = 0; s < 4; s++)
+                if (sizes[s] != 3 && sizes[s] <= gpu_count() && (only == 0 || only == sizes[s]))
+                    print(RANKS_PROCESSES, sizes[s], true);
+            printf("ranks share a GPU, threads\n");
+            fflush(stdout);
         }
         for (int s = 0; s < 4; s++)
-            if (sizes[s] != 3) all_timings(RANKS_THREADS, sizes[s], false);
+            if (sizes[s] != 3 && (only == 0 || only == sizes[s])) print(RANKS_THREADS, sizes[s], false);
         return 0;
     }
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
@@ -517,8 +564,8 @@ int main(int argc, char **argv) {
         gpu_run(RANKS_THREADS, 2, false, &config, 1 << 20, without_fused, NULL);
         ranks_set_hooks("");
     }
-    static tpcomm_path_t paths[] = {TPCOMM_PATH_FUSED_ONESHOT, TPCOMM_PATH_UNFUSED};
-    for (int p = 0; p < 2 && argc < 2; p++) {
+    static tpcomm_path_t paths[] = {TPCOMM_PATH_FUSED_ONESHOT, TPCOMM_PATH_FUSED_TWOSHOT, TPCOMM_PATH_UNFUSED};
+    for (int p = 0; p < 3 && argc < 2; p++) {
         printf("mismatch by %s\n", tpcomm_path_name(paths[p]));
         fflush(stdout);
         gpu_run(RANKS_THREADS, 2, false, &config, 1 << 20, mismatch, &paths[p]);

@@ -30,6 +30,10 @@
     X(norm_tree_upward, "norms", "WRA")        /* a group's squares are added in another order */                      \
     X(norm_no_barrier, "norms", "WRA")         /* a warp reads the groups' sums before they are there */               \
     X(norm_row_dropped, "norms", "WRA")        /* a row is not pushed to its last reader */                            \
+    X(norm_owner_shifted, "norms", "WRA")      /* two-shot: rows go to the rank after their owner */                   \
+    X(norm_residual_dropped, "norms", "WRA")   /* what is normalised lacks the residual */                             \
+    X(norm_results_one_half, "norms", "WRA")   /* two-shot: results of all epochs travel through one half */           \
+    X(sum_cut_off, "norms", "WRA")             /* a sum is not rounded */                                              \
     X(half_counted_out, "mixed", "WRA")        /* a call leaves only half of itself behind */                          \
     X(overlap_unseen, "overlap", "WRA")        /* two calls of a rank at once */                                       \
     X(victim_named, "missing", "WRA")     /* a wait for a rank that itself waits for the missing one reports first */  \

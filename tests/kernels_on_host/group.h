@@ -70,6 +70,7 @@ class group_t {
     uint32_t failure(int rank) const { return (uint32_t)header(rank)->fail; }
 
     const int size;
+    const bool early; /**< launches may be dependent ones */
     std::vector<tpc_ar_report_t *> report;
     std::vector<uint64_t *> host_fail;
 
@@ -80,7 +81,6 @@ class group_t {
     void fill(unsigned char *at, size_t bytes, payload_t payload);
     std::string check_part(size_t call, int rank, const std::vector<unsigned char> &want) const;
 
-    const bool early; /**< launches may be dependent ones */
     const size_t slot_bytes;
     const uint32_t first_epoch;
     hostrun::random_t &random;

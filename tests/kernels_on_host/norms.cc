@@ -29,7 +29,7 @@ struct norm_call_t {
     tpcomm_quant_t quant;
     int hidden;
     size_t tokens;
-    bool scatter, residual, sum, out, in_place;
+    bool scatter, twoshot, residual, sum, out, in_place;
     float bias;
 };
 
@@ -42,7 +42,7 @@ static size_t bytes_of(tpcomm_dtype_t dtype) {
     return dtype == TPCOMM_F32 ? 4 : 2;
 }
 
-static norm_call_t draw(random_t &random, size_t slot_bytes) {
+static norm_call_t draw(random_t &random, size_t slot_bytes, int size) {
     static const tpcomm_dtype_t dtypes[] = {TPCOMM_F32, TPCOMM_F16, TPCOMM_BF16};
     static const int hiddens[] = {8, 16, 40, 256, 264, 520, 1024};
     norm_call_t call = {};
@@ -50,9 +50,12 @@ static norm_call_t draw(random_t &random, size_t slot_bytes) {
     call.weight_dtype = random.chance(.4) ? TPCOMM_F32 : call.dtype;
     do call.hidden = random.pick(hiddens);
     while ((size_t)call.hidden * bytes_of(call.dtype) > slot_bytes);
-    size_t most = slot_bytes / ((size_t)call.hidden * bytes_of(call.dtype));
-    call.tokens = (size_t)random.between(0, most < 5 ? (int)most : 5);
-    call.scatter = random.chance(.3);
+    size_t row = (size_t)call.hidden * bytes_of(call.dtype), most;
+    call.scatter = random.chance(.25);
+    call.twoshot = !call.scatter && tpc_fused_rows(TPC_FUSED_TWOSHOT, size, slot_bytes, row) > 0 && random.chance(.55);
+    most = tpc_fused_rows(call.twoshot ? TPC_FUSED_TWOSHOT : TPC_FUSED_ONESHOT, size, slot_bytes, row);
+    size_t usual = call.twoshot ? 2 * (size_t)size + 1 : 5;
+    call.tokens = (size_t)random.between(0, (int)(most < usual ? most : usual));
     call.residual = random.chance(.6);
     call.sum = random.chance(.3);
     call.quant = (tpcomm_quant_t)random.between(0, 2);
@@ -63,10 +66,13 @@ static norm_call_t draw(random_t &random, size_t slot_bytes) {
 }
 
 static std::string describe(const norm_call_t &call) {
-    return std::string(call.scatter ? "reduce_scatter" : "all_reduce") + "_rms_norm of " + std::to_string(call.tokens) +
-           " x " + std::to_string(call.hidden) + " " + tpcomm_dtype_name(call.dtype) + ", quant " +
-           std::to_string(call.quant) + (call.residual ? ", residual" : "") + (call.sum ? ", sum" : "") +
-           (call.out ? "" : ", no out") + (call.in_place ? ", in place" : "");
+    return std::string(call.scatter   ? "reduce_scatter"
+                       : call.twoshot ? "two-shot all_reduce"
+                                      : "all_reduce") +
+           "_rms_norm of " + std::to_string(call.tokens) + " x " + std::to_string(call.hidden) + " " +
+           tpcomm_dtype_name(call.dtype) + ", quant " + std::to_string(call.quant) +
+           (call.residual ? ", residual" : "") + (call.sum ? ", sum" : "") + (call.out ? "" : ", no out") +
+           (call.in_place ? ", in place" : "");
 }
 
 /* Numbers of magnitude about 1, with some of any bits among them. */
@@ -83,13 +89,16 @@ static void fill(random_t &random, matrix_t &matrix, tpcomm_dtype_t dtype) {
         }
 }
 
-static matrix_t make(random_t &random, int rank, const char *name, size_t rows, size_t row_bytes, size_t element) {
+/* aligned: all that the fast kernels ask for. */
+static matrix_t make(random_t &random, bool aligned, int rank, const char *name, size_t rows, size_t row_bytes,
+                     size_t element) {
     static const size_t shifts[] = {0, 0, 0, 0, 16, 2, 4, 8, 1};
     matrix_t matrix;
     matrix.rows = rows;
     matrix.row_bytes = row_bytes;
-    matrix.stride = row_bytes + (random.chance(.3) ? element * random.below(12) : 0);
+    matrix.stride = row_bytes + (random.chance(.3) ? (aligned ? 16 : element) * random.below(12) : 0);
     matrix.shift = element == sizeof(float) && row_bytes == element ? 0 : random.pick(shifts);
+    if (aligned) matrix.shift = matrix.shift / 16 * 16;
     size_t bytes = matrix.shift + (rows > 0 ? (rows - 1) * matrix.stride + row_bytes : 0);
     matrix.base = allocate(rank, bytes + (bytes == 0), name) + matrix.shift;
     return matrix;
@@ -105,25 +114,26 @@ static void remember(matrix_t &matrix) {
 static norm_part_t make_part(random_t &random, const norm_call_t &call, int rank, int size,
                              const std::vector<unsigned char> &weight) {
     norm_part_t part;
+    bool aligned = random.chance(.6); /* each rank's own affair */
     size_t element = bytes_of(call.dtype), row = (size_t)call.hidden * element;
     size_t per_rank = (call.tokens + (size_t)size - 1) / (size_t)size;
     part.first = call.scatter ? std::min(per_rank * (size_t)rank, call.tokens) : 0;
     part.rows = call.scatter ? std::min(per_rank, call.tokens - part.first) : call.tokens;
-    part.in = make(random, rank, "in", call.tokens, row, element);
+    part.in = make(random, aligned, rank, "in", call.tokens, row, element);
     fill(random, part.in, call.dtype);
-    part.weight = make(random, rank, "weight", 1, weight.size(), bytes_of(call.weight_dtype));
+    part.weight = make(random, aligned, rank, "weight", 1, weight.size(), bytes_of(call.weight_dtype));
     memcpy(part.weight.base, weight.data(), weight.size());
     if (call.residual) {
-        part.residual = make(random, rank, "residual", part.rows, row, element);
+        part.residual = make(random, aligned, rank, "residual", part.rows, row, element);
         fill(random, part.residual, call.dtype);
     }
-    if (call.sum) part.sum = make(random, rank, "sum", part.rows, row, element);
+    if (call.sum) part.sum = make(random, aligned, rank, "sum", part.rows, row, element);
     if (call.in_place) part.out = part.in;
-    if (call.out && !call.in_place) part.out = make(random, rank, "out", part.rows, row, element);
+    if (call.out && !call.in_place) part.out = make(random, aligned, rank, "out", part.rows, row, element);
     if (call.quant != TPCOMM_QUANT_NONE) {
-        part.quantized = make(random, rank, "quantized", part.rows, (size_t)call.hidden, 1);
+        part.quantized = make(random, aligned, rank, "quantized", part.rows, (size_t)call.hidden, 1);
         size_t scales = call.quant == TPCOMM_QUANT_F8_TOKEN ? part.rows : 1;
-        part.scale = make(random, rank, "scale", scales, sizeof(float), sizeof(float));
+        part.scale = make(random, aligned, rank, "scale", scales, sizeof(float), sizeof(float));
         part.scale.stride = sizeof(float);
         float scale = 0.01f;
         if (call.quant == TPCOMM_QUANT_F8_TENSOR) memcpy(part.scale.base, &scale, sizeof(scale));
@@ -205,9 +215,10 @@ static int launch(random_t &random, group_t &group, const norm_call_t &call, con
     do {
         n.rows = n.first == 0 && first_rows < rows ? first_rows : rows - n.first;
         p.hash = (uint32_t)(rows * 31 + n.first);
-        tpc_fused_instances(call.dtype)
-            ->launch_fused(&p, &n, draw_shape(random, call.hidden), random.between(1, 3),
-                           (tpcomm_stream_t)(intptr_t)(rank + 1));
+        p.early = group.early && random.chance(.7);
+        tpc_fused_instances(call.twoshot ? TPC_FUSED_TWOSHOT : TPC_FUSED_ONESHOT, call.dtype)
+            ->launch(&p, &n, draw_shape(random, call.hidden), random.between(1, 3),
+                     (tpcomm_stream_t)(intptr_t)(rank + 1));
         n.first += n.rows;
         launches++;
     } while (n.first < rows);
@@ -252,7 +263,7 @@ static std::vector<unsigned char> draw_weight(random_t &random, const norm_call_
 /* The norm alone, of rank 0. */
 static std::string norm_alone(random_t &random, const config_t &config) {
     begin(1, config);
-    norm_call_t call = draw(random, 8192);
+    norm_call_t call = draw(random, 8192, 1);
     call.scatter = false;
     std::vector<norm_part_t> parts = {make_part(random, call, 0, 1, draw_weight(random, call))};
     tpc_norm_params_t n = params_of(call, parts[0], 1);
@@ -276,8 +287,7 @@ static std::string norm_alone(random_t &random, const config_t &config) {
         row.weight_bias = call.bias;
         kernel(&row);
     }
-    tpc_fused_instances(call.dtype)
-        ->launch_norm(&n, draw_shape(random, call.hidden), random.between(1, 3), (tpcomm_stream_t)(intptr_t)1);
+    tpc_norm_launch(&n, draw_shape(random, call.hidden), random.between(1, 3), (tpcomm_stream_t)(intptr_t)1);
     result_t result = run();
     return result.outcome != FINISHED ? result.message : check(call, part, 0);
 }
@@ -296,7 +306,7 @@ std::string norms(config_t &config) {
     std::vector<std::vector<norm_part_t>> made;
     for (int i = random.between(1, 3); i > 0; i--) {
         if (random.chance(.3)) group.make(group.draw_call());
-        norm_call_t call = draw(random, slot_bytes);
+        norm_call_t call = draw(random, slot_bytes, size);
         std::vector<unsigned char> weight = draw_weight(random, call);
         std::vector<norm_part_t> parts;
         for (int r = 0; r < size; r++) parts.push_back(make_part(random, call, r, size, weight));
@@ -324,12 +334,13 @@ std::string missing_norms(config_t &config) {
     config.time_passes = true;
     begin(size, config);
     group_t group(size, 2112, (uint32_t)random.bits() >> 1, random);
-    norm_call_t call = draw(random, 2112);
+    norm_call_t call = draw(random, 2112, size);
     call.dtype = call.weight_dtype = TPCOMM_F32;
     call.hidden = 264;
     call.tokens = 2;
     call.scatter = call.in_place = false;
     call.out = true;
+    call.twoshot = random.chance(.5) && 2112 / 2 >= 264 * 4;
     std::vector<norm_part_t> parts;
     std::vector<unsigned char> weight = draw_weight(random, call);
     for (int r = 0; r < size; r++) parts.push_back(make_part(random, call, r, size, weight));

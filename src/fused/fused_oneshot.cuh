@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * Fused one-shot: every rank pushes its rows to those who need them (all_reduce: to every peer; reduce_scatter: each
+ * row to its owner), sums the rows that it needs itself, in rank order, and normalises each where it stands: in
+ * registers. One launch of as many rows as a slot carries; chosen for few rows, where launches and passes over memory
+ * cost more than the wire.
+ *
+ * A block takes rows block, block + grid, ... of the launch, in two phases as the one-shot kernels: push all; then for
+ * each, wait, sum, re-arm, normalise (norm.cuh). Row i of a launch stands at i * row bytes in a source's slot, whatever
+ * the strides, shapes and grids of the ranks. out may be in: a row of in is read for the last time by the thread that
+ * then writes its elements of out.
+ */
+#ifndef TPC_FUSED_ONESHOT_CUH
+#define TPC_FUSED_ONESHOT_CUH
+
+#include "rows.cuh"
+
+/** Row i of the launch, as the rank k places after this one has it: its row of in; none where that is past the end. */
+TPC_DEVICE bool row_for(const tpc_ar_params_t &p, const tpc_norm_params_t &n, int k, uint64_t i, uint64_t *row_p) {
+    *row_p = n.first + i + n.per_rank * (uint64_t)rank_after(p.rank, k, p.size);
+    return *row_p < n.tokens;
+}
+
+TPC_DEVICE const unsigned char *row_of_in(const tpc_norm_params_t &n, uint64_t row) {
+    return (const unsigned char *)n.in + row * n.in_stride;
+}
+
+/** Push row i of the launch to all who need it. own: the row as it stands in this rank's in, of an all_reduce. */
+template <typename T, int N, int V, bool A>
+TPC_DEVICE void push_to_readers(const tpc_ar_params_t &p, const tpc_norm_params_t &n, slots_t slots, uint32_t i,
+                                const team_t<A> &team, octets_t<T, V> &own) {
+    const uint32_t hidden = (uint32_t)n.hidden, at = i * hidden * (uint32_t)sizeof(T);
+    if (n.per_rank == 0) {
+        load_row(row_of_in(n, n.first + i), hidden, team, own);
+        make_sentinels(own);
+        push_row_to_all<T, N>(p, slots, at, hidden, team, own);
+        return;
+    }
+#pragma unroll 1
+    for (int k = 1; k < p.size; k++) {
+        uint64_t row;
+        if (!row_for(p, n, k, i, &row)) continue;
+        load_row(row_of_in(n, row), hidden, team, own);
+        make_sentinels(own);
+        push_row(slot_after(p, slots, k, at), hidden, team, own);
+    }
+}
+
+/** N: ranks, at most, of aligned rows; 0: any number, any rows. V: octets of a thread. EARLY: of dependent launches. */
+template <typename T, int N, int V, bool EARLY>
+__global__ void __launch_bounds__(bound<T, N, V>(), 1)
+    fused_oneshot(const __grid_constant__ tpc_ar_params_t p, const __grid_constant__ tpc_norm_params_t n) {
+    TPC_SHARED(float, groups, 2 * TPC_NORM_GROUPS);
+    TPC_SHARED(uint32_t, greatest, 2 * 32);
+    begun_t begun = begin_call<EARLY>(p);
+    unsigned workers = (unsigned)p.work_threads;
+    if (threadIdx.x >= workers) {
+        accompany(p, begun, threadIdx.x - workers);
+        end_call<EARLY>(p);
+        return;
+    }
+    auto team = make_team<N != 0>(workers, groups, greatest);
+    const uint32_t hidden = (uint32_t)n.hidden, rows = (uint32_t)n.rows, epoch = begun.epoch;
+    slots_t slots = slots_of(p, epoch, p.slot_bytes);
+    octets_t<T, V> own;
+#pragma unroll 1
+    for (uint32_t i = blockIdx.x; i < rows; i += gridDim.x) push_to_readers<T, N>(p, n, slots, i, team, own);
+    constexpr bool BESIDE = V * octet_packets<T>::COUNT <= (N == 2 ? 2 : N == 4 ? 1 : 0);
+    beside_t<T, V, BESIDE> beside;
+    load_weights(n, team, beside);
+    waiter_t w = all_have_begun(begun);
+    unsigned turn = 0;
+#pragma unroll 1
+    for (uint32_t i = blockIdx.x; i < rows; i += gridDim.x) {
+        uint64_t row, index = n.first + i;
+        if (!row_for(p, n, 0, i, &row)) continue;
+        if (V > 2 || n.per_rank != 0 || rows > gridDim.x) /* else it is the one row that was pushed */
+            load_row(row_of_in(n, row), hidden, team, own);
+        load_residual(n, index, team, beside);
+        sum_row<T, N, N == 2 || N == 4 ? V : 1>(p, epoch, slots, i * hidden * (uint32_t)sizeof(T), hidden, team, own,
+                                                w);
+        norm_row(n, index, turn++, team, own, beside);
+    }
+    end_call<EARLY>(p);
+}
+
+/** For instances.cuh. */
+struct oneshot_t {
+    static constexpr bool OF_TWO = true;
+    template <typename T, int N, int V, bool EARLY> static auto get() { return fused_oneshot<T, N, V, EARLY>; }
+};
+
+#endif
