@@ -34,5 +34,6 @@ int bench_top_main(int argc, char **argv);
 int bench_pairs_main(int argc, char **argv);
 int bench_soak_main(int argc, char **argv);
 int bench_tune_main(int argc, char **argv);
+int bench_host_main(int argc, char **argv);
 
 #endif

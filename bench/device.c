@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench.h"
 
@@ -61,6 +62,21 @@ tpcomm_status_t bench_device_copy(bench_device_t *device, void *to, const void *
     if (device->gpu) return bench_gpu_copy(device->gpu, to, from, bytes);
     memcpy(to, from, (size_t)bytes);
     return TPCOMM_OK;
+}
+
+tpcomm_status_t bench_device_pass(bench_device_t *device, void *to, const void *from, uint64_t bytes, void *spoil,
+                                  uint64_t spoil_bytes) {
+    if (device->gpu) return bench_gpu_pass(device->gpu, to, from, bytes, spoil, spoil_bytes);
+    memcpy(to, from, (size_t)bytes);
+    if (spoil) memset(spoil, 0xFF, (size_t)spoil_bytes);
+    return TPCOMM_OK;
+}
+
+uint64_t bench_device_cache_bytes(const bench_device_t *device) {
+    if (device->gpu) return bench_gpu_facts(device->gpu)->l2_bytes;
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (bytes <= 0) bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
 tpcomm_status_t bench_device_sync(bench_device_t *device) {

@@ -33,6 +33,12 @@ void bench_device_free(bench_device_t *device, void *memory);
 /** Every byte of memory becomes value. */
 tpcomm_status_t bench_device_fill(bench_device_t *device, void *memory, uint8_t value, uint64_t bytes);
 tpcomm_status_t bench_device_copy(bench_device_t *device, void *to, const void *from, uint64_t bytes);
+/** What stands before and behind a call: copy; and 0xFF into spoil, which may be NULL. On a GPU by one kernel, which
+ * bench_gpu_load_kernels must have loaded. */
+tpcomm_status_t bench_device_pass(bench_device_t *device, void *to, const void *from, uint64_t bytes, void *spoil,
+                                  uint64_t spoil_bytes);
+/** Bytes of the last cache level that ranks on this device share, as far as the machine says. */
+uint64_t bench_device_cache_bytes(const bench_device_t *device);
 tpcomm_status_t bench_device_sync(bench_device_t *device);
 
 /**

@@ -8,18 +8,24 @@
 #include <string.h>
 
 #include "bench.h"
+#include "gpu_driver.h"
+#include "ranks.h"
 
-/* The few declarations needed of cuda.h, whose binary interface does not change: handles are pointers, a device address
- * is 64 bits. */
+#if BENCH_CUDA
+#include "kernels.h"
+#endif
+
 typedef int (*any_fn)(void);
-typedef void *handle_t;
-typedef uint64_t address_t;
+typedef bench_handle_t handle_t;
+typedef bench_address_t address_t;
 
 enum {
     CU_OUT_OF_MEMORY = 2,
     CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_DEFAULT = 0,
     CU_CAPTURE_THREAD_LOCAL = 1,
+    CU_ATTRIBUTE_MULTIPROCESSORS = 16,
+    CU_ATTRIBUTE_L2_BYTES = 38,
     NVML_CLOCK_SM = 1,
     NVML_CLOCK_MEMORY = 2,
     NVML_TEMPERATURE_GPU = 0
@@ -36,6 +42,7 @@ enum {
     X(name, "cuDeviceGetName", (char *name, int bytes, int device))                                                    \
     X(bus_id, "cuDeviceGetPCIBusId", (char *bus_id, int bytes, int device))                                            \
     X(memory, "cuDeviceTotalMem_v2", (size_t * bytes, int device))                                                     \
+    X(attribute, "cuDeviceGetAttribute", (int *value, int attribute, int device))                                      \
     X(retain, "cuDevicePrimaryCtxRetain", (handle_t * context, int device))                                            \
     X(release, "cuDevicePrimaryCtxRelease_v2", (int device))                                                           \
     X(set_current, "cuCtxSetCurrent", (handle_t context))                                                              \
@@ -84,7 +91,8 @@ static const char *const nvml_symbols[] = {NVML_LIST(SYMBOL)};
 struct bench_gpu {
     bench_gpu_facts_t facts;
     int device;
-    handle_t context, stream, marks[BENCH_GPU_MARKS], nvml_device;
+    handle_t context, stream, side, marks[BENCH_GPU_MARKS], nvml_device;
+    uint64_t *words; /* pinned: what the clock kernel and this thread tell each other */
 };
 
 struct bench_graph {
@@ -97,8 +105,9 @@ static pthread_once_t driver_once = PTHREAD_ONCE_INIT, nvml_once = PTHREAD_ONCE_
 static char driver_missing[384]; /* "": the driver is loaded */
 static bool nvml_loaded;
 
-/** Fill a struct of function pointers; false with why_p where a symbol is missing. */
-static bool load_symbols(void *library, const char *const *symbols, size_t count, void *pointers) {
+static void *driver_library;
+
+bool bench_load_symbols(void *library, const char *const *symbols, size_t count, void *pointers) {
     for (size_t i = 0; i < count; i++) {
         void *symbol = dlsym(library, symbols[i]);
         if (!symbol) return false;
@@ -114,12 +123,13 @@ static const char *cu_text(int error) {
 
 static void load_driver(void) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    bool whole = library && load_symbols(library, cu_symbols, sizeof cu_symbols / sizeof cu_symbols[0], &cu);
+    bool whole = library && bench_load_symbols(library, cu_symbols, sizeof cu_symbols / sizeof cu_symbols[0], &cu);
     if (!whole) {
         const char *why = dlerror();
         snprintf(driver_missing, sizeof driver_missing, "no CUDA driver: %.300s", why ? why : "libcuda.so.1");
         return;
     }
+    driver_library = library;
     int error = cu.init(0);
     if (error != 0)
         snprintf(driver_missing, sizeof driver_missing, "the CUDA driver does not start: %s", cu_text(error));
@@ -127,7 +137,8 @@ static void load_driver(void) {
 
 static void load_nvml(void) {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    nvml_loaded = library && load_symbols(library, nvml_symbols, sizeof nvml_symbols / sizeof nvml_symbols[0], &nvml) &&
+    nvml_loaded = library &&
+                  bench_load_symbols(library, nvml_symbols, sizeof nvml_symbols / sizeof nvml_symbols[0], &nvml) &&
                   nvml.init() == 0;
 }
 
@@ -136,12 +147,20 @@ static tpcomm_status_t need_driver(void) {
     return driver_missing[0] ? tpc_error(TPCOMM_ERR_UNSUPPORTED, "%s", driver_missing) : TPCOMM_OK;
 }
 
-static tpcomm_status_t check(int error, const char *what) {
+void *bench_driver_library(void) {
+    return driver_library;
+}
+
+tpcomm_status_t bench_driver_check(int error, const char *what) {
     const char *text = NULL;
     if (error == 0) return TPCOMM_OK;
     if (cu.error_text(error, &text) != 0 || !text) text = "no text";
     return tpc_error(error == CU_OUT_OF_MEMORY ? TPCOMM_ERR_NO_MEMORY : TPCOMM_ERR_DEVICE, "%s: %s (%s)", what,
                      cu_text(error), text);
+}
+
+static tpcomm_status_t check(int error, const char *what) {
+    return bench_driver_check(error, what);
 }
 
 void bench_gpu_environment(void) {
@@ -168,18 +187,23 @@ static tpcomm_status_t read_facts(bench_gpu_t *gpu) {
     if (status == TPCOMM_OK) status = check(cu.memory(&bytes, gpu->device), "a GPU without memory");
     if (status == TPCOMM_OK) status = check(cu.driver_version(&gpu->facts.driver_version), "a driver without version");
     gpu->facts.memory_bytes = bytes;
+    int l2 = 0;
+    if (status == TPCOMM_OK)
+        status = check(cu.attribute(&gpu->facts.sms, CU_ATTRIBUTE_MULTIPROCESSORS, gpu->device), "a GPU's size");
+    if (status == TPCOMM_OK) status = check(cu.attribute(&l2, CU_ATTRIBUTE_L2_BYTES, gpu->device), "a GPU's cache");
+    gpu->facts.l2_bytes = l2 > 0 ? (uint64_t)l2 : 0;
     pthread_once(&nvml_once, load_nvml);
     if (nvml_loaded && nvml.device(gpu->facts.bus_id, &gpu->nvml_device) != 0) gpu->nvml_device = NULL;
     return status;
 }
 
-/* Where ranks share the GPU, the stream's first kernel must not wait for one that waits for it (docs/gpu.md). */
-static tpcomm_status_t run_first(bench_gpu_t *gpu) {
+/* Where ranks share the GPU, a stream's first kernel must not wait for one that waits for it (docs/gpu.md). */
+static tpcomm_status_t run_first(handle_t stream) {
     const size_t bytes = 64 << 10;
     address_t memory = 0;
     tpcomm_status_t status = check(cu.alloc(&memory, bytes), "no GPU memory");
-    if (status == TPCOMM_OK) status = check(cu.fill(memory, 0, bytes, gpu->stream), "cannot fill GPU memory");
-    if (status == TPCOMM_OK) status = check(cu.stream_sync(gpu->stream), "the GPU's work failed");
+    if (status == TPCOMM_OK) status = check(cu.fill(memory, 0, bytes, stream), "cannot fill GPU memory");
+    if (status == TPCOMM_OK) status = check(cu.stream_sync(stream), "the GPU's work failed");
     if (memory) cu.free(memory);
     return status;
 }
@@ -199,7 +223,10 @@ tpcomm_status_t bench_gpu_open(int32_t ordinal, bench_gpu_t **gpu_p) {
     if (status == TPCOMM_OK) status = check(cu.set_current(gpu->context), "cannot use the GPU's context");
     if (status == TPCOMM_OK)
         status = check(cu.stream_new(&gpu->stream, CU_STREAM_NON_BLOCKING), "cannot make a stream");
-    if (status == TPCOMM_OK) status = run_first(gpu);
+    if (status == TPCOMM_OK)
+        status = check(cu.stream_new(&gpu->side, CU_STREAM_NON_BLOCKING), "cannot make a second stream");
+    if (status == TPCOMM_OK) status = run_first(gpu->stream);
+    if (status == TPCOMM_OK) status = run_first(gpu->side);
     for (size_t i = 0; i < BENCH_GPU_MARKS && status == TPCOMM_OK; i++)
         status = check(cu.event_new(&gpu->marks[i], CU_EVENT_DEFAULT), "cannot make an event");
     if (status != TPCOMM_OK) {
@@ -214,6 +241,8 @@ void bench_gpu_close(bench_gpu_t *gpu) {
     if (!gpu) return;
     for (size_t i = 0; i < BENCH_GPU_MARKS; i++)
         if (gpu->marks[i]) cu.event_free(gpu->marks[i]);
+    if (gpu->words) cu.free_host(gpu->words);
+    if (gpu->side) cu.stream_free(gpu->side);
     if (gpu->stream) cu.stream_free(gpu->stream);
     if (gpu->context) cu.release(gpu->device);
     free(gpu);
@@ -237,6 +266,14 @@ void bench_gpu_clocks(const bench_gpu_t *gpu, bench_gpu_clocks_t *clocks_p) {
 
 tpcomm_stream_t bench_gpu_stream(const bench_gpu_t *gpu) {
     return gpu->stream;
+}
+
+bench_handle_t bench_gpu_handle(const bench_gpu_t *gpu, int side) {
+    return side ? gpu->side : gpu->stream;
+}
+
+bench_handle_t bench_graph_handle(const bench_graph_t *graph) {
+    return graph->graph;
 }
 
 /* ---------------------------------------------------------------- memory */
@@ -296,10 +333,89 @@ tpcomm_status_t bench_gpu_sync(bench_gpu_t *gpu) {
     return check(cu.stream_sync(gpu->stream), "the GPU's work failed");
 }
 
+/* ---------------------------------------------------------------- the bench's kernels */
+
+#if BENCH_CUDA
+#define KERNEL(call, what) check(call, what)
+#else
+#define KERNEL(call, what) tpc_error(TPCOMM_ERR_UNSUPPORTED, "this build has no kernels of its own: %s", what)
+#endif
+
+tpcomm_status_t bench_gpu_load_kernels(bench_gpu_t *gpu) {
+    tpcomm_status_t status = KERNEL(bench_kernel_load(), "load the bench's kernels");
+    if (status != TPCOMM_OK || gpu->words) return status;
+    void *words = NULL;
+    status = bench_gpu_alloc_host(gpu, 4096, &words);
+    gpu->words = words;
+    return status;
+}
+
+tpcomm_status_t bench_gpu_nothing(bench_gpu_t *gpu) {
+    (void)gpu;
+    return KERNEL(bench_kernel_nothing(gpu->stream), "launch a kernel that does nothing");
+}
+
+tpcomm_status_t bench_gpu_pass(bench_gpu_t *gpu, void *to, const void *from, uint64_t bytes, void *spoil,
+                               uint64_t spoil_bytes) {
+    (void)gpu, (void)to, (void)from, (void)bytes, (void)spoil, (void)spoil_bytes;
+    return KERNEL(bench_kernel_copy(to, from, bytes, spoil, spoil_bytes, gpu->stream), "launch a copying kernel");
+}
+
+tpcomm_status_t bench_gpu_stamp(bench_gpu_t *gpu, uint64_t *slot) {
+    (void)gpu, (void)slot;
+    return KERNEL(bench_kernel_stamp(slot, gpu->stream), "launch a kernel that looks at the clock");
+}
+
+enum { CLOCK_ROUNDS = 200, CLOCK_LIMIT_MS = 100 };
+
+/** One question and answer; false: no answer came. */
+static bool ask_clock(volatile uint64_t *words, uint64_t round, int64_t *add_p, uint64_t *error_p) {
+    uint64_t asked = tpc_clock_ns(), end = asked + CLOCK_LIMIT_MS * UINT64_C(1000000), now = asked;
+    __atomic_store_n(&words[0], round, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&words[2], __ATOMIC_ACQUIRE) < round)
+        if ((now = tpc_clock_ns()) > end) return false;
+    now = tpc_clock_ns();
+    *error_p = (now - asked) / 2;
+    *add_p = (int64_t)(asked + *error_p - words[1]);
+    return true;
+}
+
+/* The shortest of many trips over PCIe and back has the middle that is nearest to the truth. */
+tpcomm_status_t bench_gpu_clock_offset(bench_gpu_t *gpu, int64_t *add_ns_p, double *error_ns_p) {
+    int64_t best_add = 0;
+    uint64_t best_error = UINT64_MAX;
+    if (!gpu->words) return tpc_error(TPCOMM_ERR_INVALID_STATE, "the bench's kernels are not loaded");
+    memset(gpu->words, 0, 3 * sizeof *gpu->words);
+    tpcomm_status_t status =
+        KERNEL(bench_kernel_answer(gpu->words, CLOCK_ROUNDS, CLOCK_LIMIT_MS * UINT64_C(1000000), gpu->stream),
+               "launch a kernel that tells the time");
+    bool answered = status == TPCOMM_OK;
+    for (uint64_t round = 1; round <= CLOCK_ROUNDS && answered; round++) {
+        int64_t add = 0;
+        uint64_t error = 0;
+        answered = ask_clock(gpu->words, round, &add, &error);
+        if (answered && error < best_error) best_error = error, best_add = add;
+    }
+    if (status == TPCOMM_OK) status = bench_gpu_sync(gpu);
+    if (status == TPCOMM_OK && !answered) status = tpc_error(TPCOMM_ERR_DEVICE, "the GPU does not tell the time");
+    if (status != TPCOMM_OK) return status;
+    *add_ns_p = best_add;
+    *error_ns_p = (double)best_error;
+    return TPCOMM_OK;
+}
+
 /* ---------------------------------------------------------------- time */
 
 tpcomm_status_t bench_gpu_mark(bench_gpu_t *gpu, uint32_t mark) {
     return check(cu.event_record(gpu->marks[mark], gpu->stream), "record an event");
+}
+
+tpcomm_status_t bench_gpu_sync_side(bench_gpu_t *gpu) {
+    return check(cu.stream_sync(gpu->side), "the GPU's work failed");
+}
+
+tpcomm_status_t bench_gpu_mark_side(bench_gpu_t *gpu, uint32_t mark) {
+    return check(cu.event_record(gpu->marks[mark], gpu->side), "record an event");
 }
 
 tpcomm_status_t bench_gpu_wait(bench_gpu_t *gpu, uint32_t mark) {

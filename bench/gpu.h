@@ -27,7 +27,8 @@ typedef struct {
     char name[96], bus_id[24];
     int32_t ordinal;
     int32_t driver_version; /**< 1000 * major + 10 * minor of the CUDA version it serves */
-    uint64_t memory_bytes;
+    int32_t sms;            /**< multiprocessors */
+    uint64_t memory_bytes, l2_bytes;
 } bench_gpu_facts_t;
 
 /** Clocks at one moment; false where NVML is not there. */
@@ -67,17 +68,52 @@ tpcomm_status_t bench_gpu_fill(bench_gpu_t *gpu, void *device, uint8_t value, ui
 /** Wait for all of it. */
 tpcomm_status_t bench_gpu_sync(bench_gpu_t *gpu);
 
+/*
+ * The bench's own kernels (kernels.h), on the stream. Fails also: UNSUPPORTED in a build without CUDA.
+ */
+/** Load them all; no rank that shares the GPU may be waiting for another. Before any of those below. */
+tpcomm_status_t bench_gpu_load_kernels(bench_gpu_t *gpu);
+tpcomm_status_t bench_gpu_nothing(bench_gpu_t *gpu);
+/** What stands before and behind a call: copy; and 0xFF into spoil, which may be NULL. */
+tpcomm_status_t bench_gpu_pass(bench_gpu_t *gpu, void *to, const void *from, uint64_t bytes, void *spoil,
+                               uint64_t spoil_bytes);
+/** The GPU's clock into memory of the device. */
+tpcomm_status_t bench_gpu_stamp(bench_gpu_t *gpu, uint64_t *slot);
+/** What to add to a stamp for the host's clock (tpc_clock_ns); waits. error_ns_p: by how much it may be wrong. */
+tpcomm_status_t bench_gpu_clock_offset(bench_gpu_t *gpu, int64_t *add_ns_p, double *error_ns_p);
+
 /** Record mark number `mark` (below BENCH_GPU_MARKS) on the stream; wait for it; microseconds between two that are
  * over. */
 tpcomm_status_t bench_gpu_mark(bench_gpu_t *gpu, uint32_t mark);
 tpcomm_status_t bench_gpu_wait(bench_gpu_t *gpu, uint32_t mark);
 tpcomm_status_t bench_gpu_between(bench_gpu_t *gpu, uint32_t from, uint32_t to, double *us_p);
 
+/*
+ * A second stream, for work beside the first.
+ */
+/** A matrix product of bf16, as often as said. */
+typedef struct bench_gemm bench_gemm_t;
+/** side: 0 for one that fills the GPU for about a millisecond. text_p: what computes it; static. Waits. */
+tpcomm_status_t bench_gemm_new(bench_gpu_t *gpu, int32_t side, bench_gemm_t **gemm_p, const char **text_p);
+void bench_gemm_free(bench_gemm_t *gemm);
+tpcomm_status_t bench_gemm_run(bench_gemm_t *gemm, uint32_t times);
+tpcomm_status_t bench_gpu_mark_side(bench_gpu_t *gpu, uint32_t mark);
+tpcomm_status_t bench_gpu_sync_side(bench_gpu_t *gpu);
+
 /** What this thread enqueues on the stream becomes a graph. */
 tpcomm_status_t bench_gpu_capture_begin(bench_gpu_t *gpu);
 /** The graph, ready to be launched. After a failed capture: call it too, it cleans up. */
 tpcomm_status_t bench_gpu_capture_end(bench_gpu_t *gpu, bench_graph_t **graph_p);
 tpcomm_status_t bench_gpu_launch(bench_gpu_t *gpu, const bench_graph_t *graph);
+/** What the kernels of a graph take; of the one with most blocks, where there are several. */
+typedef struct {
+    uint32_t kernels, others; /**< kernel nodes; copies and fills */
+    uint32_t blocks, threads, registers, shared_bytes;
+    uint32_t blocks_per_sm; /**< that fit; 0: not known */
+    char name[96];          /**< "": this driver does not say */
+} bench_footprint_t;
+/** Fails: UNSUPPORTED where the driver cannot tell. */
+tpcomm_status_t bench_graph_footprint(const bench_graph_t *graph, bench_footprint_t *footprint_p);
 /** NULL is allowed. The graph must not be running. */
 void bench_graph_free(bench_graph_t *graph);
 

@@ -4,6 +4,14 @@
 #define BENCH_LANE_H
 
 #include "measure.h"
+#include "peer_nccl.h"
+
+/** Inputs and outputs, and what the inputs hold. */
+typedef struct {
+    unsigned char *in, *out;
+    const bench_data_t *filled;
+    uint64_t filled_count;
+} bench_regions_t;
 
 struct bench_lane {
     const char *name;
@@ -13,16 +21,18 @@ struct bench_lane {
     int32_t rank, ranks; /* of comm */
     bool same_host;      /* clocks of comm's ranks can be compared */
     int32_t stats_count; /* paths that tpcomm_stats of comm tells of */
-    unsigned char *in, *out;
+    bench_lane_spec_t spec;
+    bench_regions_t own, window;                      /* window: allocated and registered by NCCL */
     unsigned char *residual, *residual_from, *weight; /* with a norm: as calls leave them, fresh ones */
-    uint64_t region_bytes, message_bytes;             /* of in and out each; greatest message */
+    unsigned char *made, *seen; /* in a chain: what is written before a call, and what is read behind it */
+    unsigned char *flush;       /* cold: what empties the cache when it is written */
+    uint64_t region_bytes, flush_bytes, flushes; /* of in and out each; of flush; how often */
+    bench_nccl_t *nccl;                          /* NULL: not asked for, or nccl_missing */
+    char nccl_missing[256], window_missing[256];
     /* Data by the contract, exact data; of what work, for which group. */
     bench_data_t *data[2];
     bench_data_spec_t data_of;
     tpcomm_coll_t data_coll;
-    /* What the inputs hold. */
-    const bench_data_t *filled;
-    uint64_t filled_count;
     uint64_t calls_begun, measurements, wrong_shown;
 };
 
@@ -41,6 +51,13 @@ typedef struct {
     bench_data_t *data;
     uint64_t calls; /* made, on this rank */
 } bench_act_t;
+
+/** What a kernel that gave up has left: the group's sticky failure. */
+tpcomm_status_t bench_lane_status(const bench_lane_t *lane);
+/** Everything on the device done, everybody here. */
+tpcomm_status_t bench_lane_settle(bench_lane_t *lane);
+/** Cold: empty the device's cache, on the stream. */
+tpcomm_status_t bench_lane_cool(bench_lane_t *lane);
 
 /** Whether what a call gives depends on the calls before it. */
 bool bench_act_accumulates(const bench_act_t *act);

@@ -18,6 +18,7 @@ static const command_t commands[] = {
     {"replay", "run the AllReduces of real decode traffic: what they cost, which path, why", bench_replay_main},
     {"sweep", "one collective over a range of sizes, in nccl-tests' habits", bench_sweep_main},
     {"pairs", "latency and bandwidth of every pair of ranks", bench_pairs_main},
+    {"host", "what a call takes of the calling thread", bench_host_main},
     {"tune", "measure each path and write a tuning file", bench_tune_main},
     {"soak", "random calls for a long time: exact, and nothing grows", bench_soak_main},
     {"run", "start the ranks of a program on this host", bench_run_main},

@@ -27,6 +27,8 @@ typedef struct {
     double expected_us;
     double host_ns; /* in the timed calls, this rank's */
     uint64_t host_calls;
+    double wait_ns, skew_ns; /* likewise, by the library's counters */
+    uint64_t counted_calls;
 } course_t;
 
 typedef struct {
@@ -75,22 +77,6 @@ tpcomm_status_t bench_agree(tpcomm_t *comm, tpcomm_status_t mine) {
     if (status == TPCOMM_OK && failed > 0)
         return tpc_error(TPCOMM_ERR_PEER_FAILED, "another rank could not go on, and says why");
     return status;
-}
-
-/** What a kernel that gave up has left: the group's sticky failure. */
-static tpcomm_status_t group_status(const bench_lane_t *lane) {
-    tpcomm_error_t error = {.struct_size = sizeof error};
-    tpcomm_status_t status = tpcomm_async_status(lane->comm, NULL);
-    if (status == TPCOMM_OK) return TPCOMM_OK;
-    if (tpcomm_async_status(lane->comm, &error) == TPCOMM_OK) return TPCOMM_OK;
-    return tpc_error(status, "%s", error.text);
-}
-
-/** Everything on the device done, everybody here. */
-static tpcomm_status_t settle(bench_lane_t *lane) {
-    tpcomm_status_t status = bench_device_sync(lane->device);
-    if (status == TPCOMM_OK) status = group_status(lane);
-    return status == TPCOMM_OK ? tpcomm_host_barrier(lane->comm, 0) : status;
 }
 
 /* ---------------------------------------------------------------- which variants can run */
@@ -155,9 +141,32 @@ static tpcomm_call_t describe(const bench_work_t *work, tpcomm_path_t path) {
                            .count = tpc_coll_moves_data(work->coll) ? work->count : 0};
 }
 
+/** Number of the first call that is timed; on a GPU the ranks meet in call 0 once their caches are cold. */
+static uint64_t first_call(const measurement_t *m) {
+    return m->lane->device->gpu && m->lane->spec.cold ? 1 : 0;
+}
+
+/** Calls of a sample on a GPU, with the one by which the ranks meet. */
+static uint64_t batch_calls(const measurement_t *m) {
+    return first_call(m) + m->how->calls;
+}
+
 /** Calls of the batch that a check looks at. */
 static uint64_t check_calls(const measurement_t *m, const course_t *course) {
-    return course->graph || m->how->graph ? m->how->calls : 2 * (uint64_t)course->act.layout.pairs;
+    return course->graph || m->how->graph ? batch_calls(m) : 2 * (uint64_t)course->act.layout.pairs;
+}
+
+static void refuse(bench_measured_t *result, const char *why) {
+    result->refused = true;
+    snprintf(result->why, sizeof result->why, "%s", why);
+}
+
+/** NCCL called directly: why this cannot be measured; NULL: it can. */
+static const char *why_not_by_nccl(const bench_lane_t *lane, const bench_work_t *work, bench_doer_t doer) {
+    if (lane->nccl_missing[0]) return lane->nccl_missing;
+    if (doer == BENCH_NCCL_WINDOW && lane->window_missing[0]) return lane->window_missing;
+    if (lane->comm != lane->world) return "NCCL's communicator is the world's, not this group's";
+    return bench_nccl_why_not(work->coll, work->dtype);
 }
 
 static tpcomm_status_t begin_course(measurement_t *m, const bench_work_t *work, const bench_variant_t *variant,
@@ -165,26 +174,24 @@ static tpcomm_status_t begin_course(measurement_t *m, const bench_work_t *work, 
     bench_lane_t *lane = m->lane;
     course_t *course = &m->course[m->count];
     memset(course, 0, sizeof *course);
-    result->host_us = result->first_us = NAN;
-    tpcomm_call_t call = describe(work, variant->path);
-    if (m->how->graph) call.flags = TPCOMM_CALL_CAPTURED; /* what is explained, not what is called */
-    result->decision = (tpcomm_decision_t){.struct_size = sizeof result->decision};
-    tpcomm_status_t status = tpcomm_explain(lane->comm, &call, &result->decision);
-    if (status != TPCOMM_OK) { /* the same answer on every rank: a choice looks at nothing else */
-        result->refused = true;
-        snprintf(result->why, sizeof result->why, "%s", tpcomm_last_error());
-        return TPCOMM_OK;
-    }
+    result->host_us = result->first_us = result->wait_us = result->skew_us = NAN;
     course->result = result;
     course->act = (bench_act_t){.lane = lane, .work = work, .variant = *variant};
     course->act.layout = bench_lane_layout(lane, work);
-    bool exact = !bench_call_is_exact(lane->comm, &call);
-    const char *why = exact ? why_not_checkable(work, lane->ranks, variant->in_place,
-                                                check_calls(m, course) / course->act.layout.pairs + 1)
-                            : NULL;
+    tpcomm_call_t call = describe(work, variant->path);
+    if (m->how->graph) call.flags = TPCOMM_CALL_CAPTURED; /* what is explained, not what is called */
+    result->decision = (tpcomm_decision_t){.struct_size = sizeof result->decision};
+    tpcomm_status_t status = TPCOMM_OK;
+    bool exact = variant->doer != BENCH_TPCOMM;
+    const char *why = exact ? why_not_by_nccl(lane, work, variant->doer) : NULL;
+    if (!exact && (status = tpcomm_explain(lane->comm, &call, &result->decision)) != TPCOMM_OK)
+        why = tpcomm_last_error(); /* the same answer on every rank: a choice looks at nothing else */
+    if (!exact && !why) exact = !bench_call_is_exact(lane->comm, &call);
+    if (exact && !why)
+        why = why_not_checkable(work, lane->ranks, variant->in_place,
+                                check_calls(m, course) / course->act.layout.pairs + 1);
     if (why) {
-        result->refused = true;
-        snprintf(result->why, sizeof result->why, "%s", why);
+        refuse(result, why);
         return TPCOMM_OK;
     }
     m->count++;
@@ -197,6 +204,7 @@ static tpcomm_status_t begin_course(measurement_t *m, const bench_work_t *work, 
 
 typedef struct {
     uint64_t calls[TPC_PATH_END];
+    uint64_t all, wait_ns, skew_ns;
 } counters_t;
 
 static tpcomm_status_t read_counters(const bench_lane_t *lane, counters_t *counters_p) {
@@ -206,6 +214,9 @@ static tpcomm_status_t read_counters(const bench_lane_t *lane, counters_t *count
         tpcomm_status_t status = tpcomm_stats(lane->comm, i, &stats);
         if (status != TPCOMM_OK) return status;
         if (stats.path >= 0 && stats.path < TPC_PATH_END) counters_p->calls[stats.path] = stats.calls;
+        counters_p->all += stats.calls;
+        counters_p->wait_ns += stats.wait_ns;
+        counters_p->skew_ns += stats.skew_ns;
     }
     return TPCOMM_OK;
 }
@@ -220,28 +231,55 @@ static tpcomm_status_t add_counters(course_t *course, const counters_t *before) 
 
 /* ---------------------------------------------------------------- batches */
 
+/** An eager call before captured ones: by the path that these will take. */
+static tpcomm_status_t call_before(const measurement_t *m, course_t *course, uint64_t number) {
+    tpcomm_path_t asked = course->act.variant.path;
+    if (m->how->graph) course->act.variant.path = course->result->decision.path;
+    tpcomm_status_t status = bench_act_call(&course->act, number);
+    course->act.variant.path = asked;
+    return status;
+}
+
 /** The calls of one sample on a GPU. */
 static tpcomm_status_t run_batch(const measurement_t *m, course_t *course) {
     if (course->graph) return bench_gpu_launch(m->lane->device->gpu, course->graph);
     tpcomm_status_t status = TPCOMM_OK;
-    for (uint64_t i = 0; i < m->how->calls && status == TPCOMM_OK; i++) status = bench_act_call(&course->act, i);
+    for (uint64_t i = first_call(m); i < batch_calls(m) && status == TPCOMM_OK; i++)
+        status = bench_act_call(&course->act, i);
     return status;
 }
 
+/** Cold: nothing of the buffers in the cache, all ranks' devices in step. */
+static tpcomm_status_t cool(const measurement_t *m, course_t *course) {
+    tpcomm_status_t status = bench_lane_cool(m->lane);
+    return status == TPCOMM_OK ? call_before(m, course, 0) : status;
+}
+
+static tpcomm_status_t timed_batch(const measurement_t *m, course_t *course) {
+    uint64_t start = tpc_clock_ns();
+    tpcomm_status_t status = run_batch(m, course);
+    course->host_ns += (double)(tpc_clock_ns() - start);
+    course->host_calls += m->how->calls;
+    return status;
+}
+
+/** Sample s lies between two marks: where it is hot those of neighbours are one. */
 static tpcomm_status_t timed_gpu(const measurement_t *m, course_t *course, uint64_t samples, double *us) {
     bench_gpu_t *gpu = m->lane->device->gpu;
-    tpcomm_status_t status = run_batch(m, course); /* not counted: it puts the launches ahead of the device */
-    if (status == TPCOMM_OK) status = bench_gpu_mark(gpu, 0);
+    bool cold = m->lane->spec.cold;
+    uint64_t apart = cold ? 2 : 1;
+    tpcomm_status_t status = cold ? TPCOMM_OK : run_batch(m, course); /* it puts the launches ahead of the device */
+    if (status == TPCOMM_OK && !cold) status = bench_gpu_mark(gpu, 0);
     for (uint64_t s = 0; s < samples + AHEAD && status == TPCOMM_OK; s++) {
         if (s < samples) {
-            uint64_t start = tpc_clock_ns();
-            status = run_batch(m, course);
-            course->host_ns += (double)(tpc_clock_ns() - start);
-            course->host_calls += m->how->calls;
-            if (status == TPCOMM_OK) status = bench_gpu_mark(gpu, (uint32_t)((s + 1) % BENCH_GPU_MARKS));
+            if (cold) status = cool(m, course);
+            if (status == TPCOMM_OK && cold) status = bench_gpu_mark(gpu, (uint32_t)(s * apart % BENCH_GPU_MARKS));
+            if (status == TPCOMM_OK) status = timed_batch(m, course);
+            if (status == TPCOMM_OK) status = bench_gpu_mark(gpu, (uint32_t)((s * apart + 1) % BENCH_GPU_MARKS));
         }
         if (s < AHEAD || status != TPCOMM_OK) continue;
-        uint32_t from = (uint32_t)((s - AHEAD) % BENCH_GPU_MARKS), to = (uint32_t)((s - AHEAD + 1) % BENCH_GPU_MARKS);
+        uint32_t from = (uint32_t)((s - AHEAD) * apart % BENCH_GPU_MARKS);
+        uint32_t to = (uint32_t)(((s - AHEAD) * apart + 1) % BENCH_GPU_MARKS);
         status = bench_gpu_wait(gpu, to);
         if (status == TPCOMM_OK) status = bench_gpu_between(gpu, from, to, &us[s - AHEAD]);
         us[s - AHEAD] /= m->how->calls;
@@ -249,10 +287,15 @@ static tpcomm_status_t timed_gpu(const measurement_t *m, course_t *course, uint6
     return status;
 }
 
-static tpcomm_status_t timed_cpu(course_t *course, uint64_t samples, double *us) {
+static tpcomm_status_t timed_cpu(const measurement_t *m, course_t *course, uint64_t samples, double *us) {
     for (uint64_t s = 0; s < samples; s++) {
+        tpcomm_status_t status = TPCOMM_OK;
+        if (m->lane->spec.cold && s % course->act.layout.pairs == 0) {
+            status = bench_lane_cool(m->lane);
+            if (status == TPCOMM_OK) status = tpcomm_host_barrier(m->lane->comm, 0);
+        }
         uint64_t start = tpc_clock_ns();
-        tpcomm_status_t status = bench_act_call(&course->act, s);
+        if (status == TPCOMM_OK) status = bench_act_call(&course->act, s);
         us[s] = (double)(tpc_clock_ns() - start) / 1000;
         if (status != TPCOMM_OK) return status;
     }
@@ -260,7 +303,7 @@ static tpcomm_status_t timed_cpu(course_t *course, uint64_t samples, double *us)
 }
 
 static tpcomm_status_t timed(const measurement_t *m, course_t *course, uint64_t samples, double *us) {
-    return m->lane->device->gpu ? timed_gpu(m, course, samples, us) : timed_cpu(course, samples, us);
+    return m->lane->device->gpu ? timed_gpu(m, course, samples, us) : timed_cpu(m, course, samples, us);
 }
 
 /* ---------------------------------------------------------------- before the rounds */
@@ -271,23 +314,22 @@ static tpcomm_status_t warm_up(const measurement_t *m, course_t *course) {
     counters_t before;
     tpcomm_status_t status = bench_act_fill(&course->act);
     if (status == TPCOMM_OK) status = bench_act_reset(&course->act);
-    if (status == TPCOMM_OK) status = settle(lane);
+    if (status == TPCOMM_OK) status = bench_lane_settle(lane);
     if (status == TPCOMM_OK) status = read_counters(lane, &before);
+    uint64_t logged = bench_nccl_log_size();
     uint64_t start = tpc_clock_ns(), calls = m->how->warmup_calls > 2 ? m->how->warmup_calls : 2, first = 0;
-    tpcomm_path_t asked = course->act.variant.path;
-    if (m->how->graph) course->act.variant.path = course->result->decision.path; /* what captured calls will take */
     for (uint64_t i = 0; i < calls && status == TPCOMM_OK; i++) {
-        status = bench_act_call(&course->act, i);
+        status = call_before(m, course, i);
         if (i > 0 || status != TPCOMM_OK) continue;
         status = bench_device_sync(lane->device);
         first = tpc_clock_ns() - start;
         start = tpc_clock_ns();
     }
-    course->act.variant.path = asked;
     if (status == TPCOMM_OK) status = bench_device_sync(lane->device);
     course->result->first_us = (double)first / 1000;
     course->expected_us = (double)(tpc_clock_ns() - start) / 1000 / (double)(calls - 1);
-    if (status == TPCOMM_OK) status = group_status(lane);
+    if (status == TPCOMM_OK) status = bench_lane_status(lane);
+    bench_nccl_log_read(logged, &course->result->nccl);
     return status == TPCOMM_OK ? add_counters(course, &before) : status;
 }
 
@@ -296,11 +338,12 @@ static tpcomm_status_t capture(const measurement_t *m, course_t *course) {
     bench_lane_t *lane = m->lane;
     bench_gpu_t *gpu = lane->device->gpu;
     counters_t before;
-    tpcomm_status_t status = settle(lane);
+    tpcomm_status_t status = bench_lane_settle(lane);
     if (status == TPCOMM_OK) status = read_counters(lane, &before);
     if (status == TPCOMM_OK) status = bench_gpu_capture_begin(gpu);
     if (status == TPCOMM_OK) {
-        for (uint64_t i = 0; i < m->how->calls && status == TPCOMM_OK; i++) status = bench_act_call(&course->act, i);
+        for (uint64_t i = first_call(m); i < batch_calls(m) && status == TPCOMM_OK; i++)
+            status = bench_act_call(&course->act, i);
         char text[TPC_ERROR_BYTES];
         snprintf(text, sizeof text, "%s", tpcomm_last_error());
         tpcomm_status_t ended = bench_gpu_capture_end(gpu, &course->graph);
@@ -316,10 +359,10 @@ static tpcomm_status_t estimate(const measurement_t *m, course_t *course) {
     tpcomm_status_t status = TPCOMM_OK;
     if (m->lane->device->gpu) {
         counters_t before;
-        status = settle(m->lane);
+        status = bench_lane_settle(m->lane);
         if (status == TPCOMM_OK) status = read_counters(m->lane, &before);
         if (status == TPCOMM_OK) status = timed_gpu(m, course, 1, &us);
-        if (status == TPCOMM_OK) status = settle(m->lane);
+        if (status == TPCOMM_OK) status = bench_lane_settle(m->lane);
         if (status == TPCOMM_OK) status = add_counters(course, &before);
         us *= m->how->calls;
         course->host_ns = 0;
@@ -351,9 +394,12 @@ static tpcomm_status_t plan_samples(const measurement_t *m, course_t *course) {
 /** In place or with a residual: fresh inputs, and a batch that is checked instead of timed. */
 static tpcomm_status_t run_for_check(const measurement_t *m, course_t *course, uint64_t calls) {
     tpcomm_status_t status = bench_act_reset(&course->act);
-    if (status == TPCOMM_OK) status = settle(m->lane);
+    if (status == TPCOMM_OK) status = bench_lane_settle(m->lane);
     if (status != TPCOMM_OK) return status;
-    if (course->graph) return bench_gpu_launch(m->lane->device->gpu, course->graph);
+    if (course->graph) {
+        if (first_call(m) > 0) status = call_before(m, course, 0);
+        return status == TPCOMM_OK ? run_batch(m, course) : status;
+    }
     for (uint64_t i = 0; i < calls && status == TPCOMM_OK; i++) status = bench_act_call(&course->act, i);
     return status;
 }
@@ -362,14 +408,14 @@ static tpcomm_status_t check_round(const measurement_t *m, course_t *course, siz
     bench_lane_t *lane = m->lane;
     const bench_fault_t *fault = lane->fault;
     bench_measured_t *result = course->result;
-    uint64_t calls = lane->device->gpu ? m->how->calls : course->samples;
+    uint64_t calls = lane->device->gpu ? batch_calls(m) : course->samples;
     tpcomm_status_t status = TPCOMM_OK;
     if (bench_act_accumulates(&course->act)) {
         calls = check_calls(m, course);
         status = run_for_check(m, course, calls);
     }
     if (status == TPCOMM_OK) status = bench_device_sync(lane->device);
-    if (status == TPCOMM_OK) status = group_status(lane);
+    if (status == TPCOMM_OK) status = bench_lane_status(lane);
     if (status == TPCOMM_OK && round == 0 && fault->wrong && fault->wrong_iteration == lane->measurements &&
         fault->wrong_call == variant && lane->rank == lane->ranks - 1)
         status = bench_act_spoil(&course->act, calls, fault->wrong_element);
@@ -382,15 +428,21 @@ static tpcomm_status_t run_round(const measurement_t *m, course_t *course, size_
     const bench_layout_t *layout = &course->act.layout;
     bool check =
         round == 0 || round == BENCH_ROUNDS - 1 || layout->pairs * layout->out_bytes <= CHECKED_EVERY_ROUND_BYTES;
-    counters_t before;
+    counters_t before, after;
     if (fault->late && fault->late_rank == (uint64_t)lane->rank) bench_fault_sleep(fault->late_ms);
     tpcomm_status_t status = bench_act_fill(&course->act);
     if (status == TPCOMM_OK) status = bench_act_reset(&course->act);
-    if (status == TPCOMM_OK) status = settle(lane);
+    if (status == TPCOMM_OK) status = bench_lane_settle(lane);
     if (status == TPCOMM_OK) status = read_counters(lane, &before);
     if (status == TPCOMM_OK) status = timed(m, course, course->samples, course->result->us + round * course->samples);
     if (status == TPCOMM_OK) status = bench_device_sync(lane->device);
-    if (status == TPCOMM_OK) status = group_status(lane);
+    if (status == TPCOMM_OK) status = bench_lane_status(lane);
+    if (status == TPCOMM_OK) status = read_counters(lane, &after);
+    if (status == TPCOMM_OK) {
+        course->wait_ns += (double)(after.wait_ns - before.wait_ns);
+        course->skew_ns += (double)(after.skew_ns - before.skew_ns);
+        course->counted_calls += after.all - before.all;
+    }
     if (status == TPCOMM_OK && check) status = check_round(m, course, variant, round);
     return status == TPCOMM_OK ? add_counters(course, &before) : status;
 }
@@ -410,6 +462,12 @@ static tpcomm_status_t gather(const measurement_t *m, course_t *course) {
     if (status == TPCOMM_OK && course->host_calls > 0) {
         result->host_us = course->host_ns / 1000 / (double)course->host_calls;
         status = bench_gather_max(comm, &result->host_us, 1);
+    }
+    double waits[2] = {course->wait_ns, course->skew_ns};
+    if (status == TPCOMM_OK) status = bench_gather_max(comm, waits, 2);
+    if (course->counted_calls > 0 && waits[0] > 0) { /* a path that does not count its waits has none at all */
+        result->wait_us = waits[0] / 1000 / (double)course->counted_calls;
+        result->skew_us = waits[1] / 1000 / (double)course->counted_calls;
     }
     if (status != TPCOMM_OK) return status;
     memcpy(result->path_calls, counts, sizeof result->path_calls);
@@ -441,7 +499,7 @@ tpcomm_status_t bench_measure(bench_lane_t *lane, const bench_measuring_t *how, 
     if (lane->fault->die && lane->fault->die_rank == (uint64_t)lane->rank &&
         lane->fault->die_iteration == lane->measurements)
         _exit(9);
-    if (bench_work_message(work, lane->ranks) > lane->message_bytes)
+    if (bench_work_message(work, lane->ranks) > lane->spec.message_bytes)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "a message greater than the buffers");
     for (size_t v = 0; v < count && v < BENCH_VARIANTS_MAX && status == TPCOMM_OK; v++)
         status = begin_course(&m, work, &variants[v], &results[v]);
@@ -449,7 +507,7 @@ tpcomm_status_t bench_measure(bench_lane_t *lane, const bench_measuring_t *how, 
     if (status == TPCOMM_OK) status = run_courses(&m);
     lane->measurements++;
     if (how->graph) {
-        tpcomm_status_t settled = status == TPCOMM_OK ? settle(lane) : TPCOMM_OK;
+        tpcomm_status_t settled = status == TPCOMM_OK ? bench_lane_settle(lane) : TPCOMM_OK;
         for (size_t v = 0; v < m.count; v++) bench_graph_free(m.course[v].graph);
         if (status == TPCOMM_OK) status = settled == TPCOMM_OK ? tpcomm_host_barrier(lane->comm, 0) : settled;
     }

@@ -6,9 +6,11 @@
  * A sample is the time of one call on the cpu device, and on a GPU the time of `calls` dependent calls, of one graph
  * replay or eager, between two events on the stream, divided by their number; always the greatest of the ranks'.
  * Samples come in rounds; in each the variants take turns. A round begins at a host barrier and, on a GPU, with a batch
- * that is not counted, so that launches are ahead of the device. Buffers take turns; outputs are poisoned before a
- * round and every element is compared after it. In place a call's input is the result before it, and with a norm its
- * residual is: the timed rounds run on what comes of that, and the check is a batch of its own on fresh inputs.
+ * that is not counted, so that launches are ahead of the device. Cold buffers: the device's cache is emptied before
+ * each sample, and the ranks meet behind that in a call that is in no figure. Buffers take turns; outputs are poisoned
+ * before a round and every element is compared after it. In place a call's input is the result before it, and with a
+ * norm its residual is: the timed rounds run on what comes of that, and the check is a batch of its own on fresh
+ * inputs.
  */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
@@ -17,11 +19,12 @@
 #include "data.h"
 #include "device.h"
 #include "fault.h"
+#include "nccl_log.h"
 #include "rotation.h"
 
 /** Rounds of one measurement; the spread (cv) is that of their medians. */
 #define BENCH_ROUNDS       10
-#define BENCH_VARIANTS_MAX 24
+#define BENCH_VARIANTS_MAX 32
 
 /** What one call does. */
 typedef struct {
@@ -33,10 +36,26 @@ typedef struct {
     uint32_t hidden; /**< with a norm: elements of a row; else 0 */
 } bench_work_t;
 
+/** Who does it. */
+typedef enum {
+    BENCH_TPCOMM,
+    BENCH_NCCL,        /**< NCCL, called directly */
+    BENCH_NCCL_WINDOW, /**< likewise, in buffers registered as symmetric windows */
+} bench_doer_t;
+
+/** What stands around a call. */
+typedef enum {
+    BENCH_BARE,       /**< the next call */
+    BENCH_CHAINED,    /**< before it something that writes its input, behind it something that reads its output */
+    BENCH_CHAIN_ALONE /**< these two, without the call */
+} bench_setting_t;
+
 /** A way to do it. */
 typedef struct {
     tpcomm_path_t path; /**< forced; AUTO: the library's choice */
     bool in_place;
+    bench_doer_t doer;
+    bench_setting_t setting; /**< in a chain: out of place alone */
 } bench_variant_t;
 
 typedef struct {
@@ -61,6 +80,9 @@ typedef struct {
     uint64_t calls;  /**< made, on all ranks together */
     uint64_t path_calls[TPC_PATH_END]; /**< by the library's counters, all ranks together */
     uint64_t checked, wrong;           /**< elements, all ranks together */
+    double wait_us, skew_us;  /**< of a call, mean, by the library's counters: waiting for peers, the slowest rank's;
+                                 last  arrival minus first; NaN: they do not tell */
+    bench_nccl_choice_t nccl; /**< by NCCL's log, where one is kept: what it chose */
 } bench_measured_t;
 
 /** One rank's place: its buffers and what it has counted. */
@@ -73,14 +95,23 @@ uint64_t bench_work_message(const bench_work_t *work, int32_t ranks);
 /** Elements of a call whose message has at most so many bytes; with a norm of whole rows. */
 uint64_t bench_work_count(const bench_work_t *work, int32_t ranks, uint64_t bytes);
 
+/** What buffers there must be. */
+typedef struct {
+    uint64_t message_bytes; /**< of the greatest message */
+    uint32_t hidden;        /**< greatest row of work with a norm; 0: there is none */
+    bool cold;              /**< calls find their buffers in no cache */
+    uint32_t calls;         /**< of a sample on a GPU */
+    bool chain;             /**< there are variants in a chain */
+    bool nccl, window;      /**< there are variants by NCCL called directly */
+} bench_lane_spec_t;
+
 /**
- * Buffers for work of up to so many message bytes. Nothing may be waiting on a shared GPU.
- * @param hidden  greatest row of work with a norm; 0: there is none.
+ * Buffers for all that. Nothing may be waiting on a shared GPU.
  * @param name  of the subcommand, for what goes to stderr.
  * Collective: every rank. Fails: NO_MEMORY, on all ranks.
  */
-tpcomm_status_t bench_lane_new(const char *name, tpcomm_t *comm, bench_device_t *device, uint64_t message_bytes,
-                               uint32_t hidden, const bench_fault_t *fault, bench_lane_t **lane_p);
+tpcomm_status_t bench_lane_new(const char *name, tpcomm_t *comm, bench_device_t *device, const bench_lane_spec_t *spec,
+                               const bench_fault_t *fault, bench_lane_t **lane_p);
 /** Collective while the group is healthy. */
 void bench_lane_free(bench_lane_t *lane);
 

@@ -102,7 +102,7 @@ static tpcomm_status_t measure_pair(const job_t *job, bench_lane_t *lane, tpcomm
     bench_lane_use(lane, group);
     for (int kind = 0; kind < KINDS && status == TPCOMM_OK; kind++) {
         bench_work_t work = {.coll = TPCOMM_ALL_REDUCE, .dtype = TPCOMM_BF16, .op = TPCOMM_SUM};
-        bench_variant_t variant = {TPCOMM_PATH_AUTO, false};
+        bench_variant_t variant = {.path = TPCOMM_PATH_AUTO};
         bench_measured_t measured;
         work.count = job->bytes[kind] / tpcomm_dtype_size(work.dtype);
         memset(&measured, 0, sizeof measured);
@@ -147,7 +147,8 @@ static tpcomm_status_t run_pairs(const job_t *job, tpcomm_t *world, bench_device
     if (job->how.graph && !device->gpu)
         status = tpc_error(TPCOMM_ERR_UNSUPPORTED, "--mode graph: the ranks compute on the cpu device");
     if ((status = bench_agree(world, status)) != TPCOMM_OK) return status;
-    status = bench_lane_new("pairs", world, device, most, 0, &job->fault, &lane);
+    status = bench_lane_new("pairs", world, device,
+                            &(bench_lane_spec_t){.message_bytes = most, .calls = job->how.calls}, &job->fault, &lane);
     for (int32_t a = 0; a < ranks && status == TPCOMM_OK; a++) {
         for (int32_t b = a + 1; b < ranks && status == TPCOMM_OK; b++) {
             pair_t *pair = &result->pairs[result->count++];

@@ -12,6 +12,7 @@
 #include "bench.h"
 #include "launch.h"
 #include "launch_env.h"
+#include "nccl_log.h"
 #include "number.h"
 
 bool bench_is_given(int argc, char **argv, const char *name, char letter) {
@@ -217,10 +218,25 @@ static int run_processes(const bench_ranks_t *ranks) {
     return code;
 }
 
+/** The ranks of this process: all of them as threads, or the launcher's one. */
+static int run_here(const bench_ranks_t *ranks, bool launched, int32_t size) {
+    int32_t gpus;
+    tpcomm_status_t status = ranks->nccl_log ? bench_nccl_log_begin() : TPCOMM_OK;
+    if (status != TPCOMM_OK) return bench_report(ranks->command, status);
+    int code;
+    if (launched)
+        code = run_under_launcher(ranks, size);
+    else if ((status = count_gpus(ranks, &gpus)) == TPCOMM_OK)
+        code = run_threads(ranks, gpus);
+    else
+        code = bench_report(ranks->command, status);
+    bench_nccl_log_end();
+    return code;
+}
+
 int bench_ranks_run(const bench_ranks_t *ranks) {
     const char *variable = "TPCOMM_RANK";
     int64_t launched = bench_launcher_size(&variable);
-    int32_t gpus;
     /* Two ranks or more, or our own variables: somebody launched this process, and the library says whether it is
      * right. */
     if (launched >= 2 || getenv("TPCOMM_RANK") || getenv("TPCOMM_SIZE")) {
@@ -233,11 +249,9 @@ int bench_ranks_run(const bench_ranks_t *ranks) {
             return bench_report(ranks->command, tpc_error(TPCOMM_ERR_INVALID_ARG,
                                                           "--ranks %d contradicts the launcher: %s=%lld; leave it out",
                                                           ranks->ranks, variable, (long long)launched));
-        return run_under_launcher(ranks, (int32_t)launched);
+        return run_here(ranks, true, (int32_t)launched);
     }
     /* Processes on one GPU take turns in time slices of milliseconds; threads run side by side. */
     bool threads = ranks->threads || ranks->ranks == 1 || (!ranks->processes && would_share_gpu(ranks));
-    if (!threads) return run_processes(ranks);
-    tpcomm_status_t status = count_gpus(ranks, &gpus);
-    return status == TPCOMM_OK ? run_threads(ranks, gpus) : bench_report(ranks->command, status);
+    return threads ? run_here(ranks, false, 0) : run_processes(ranks);
 }

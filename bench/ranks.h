@@ -30,6 +30,7 @@ typedef struct {
     bench_device_kind_t device;
     const char *devices; /**< "0,1": rank r's GPU, again from the start where there are more ranks; NULL: one each */
     const char *tuning_file; /**< NULL: none but the environment's */
+    bool nccl_log;           /**< keep NCCL's log (nccl_log.h) in the processes of ranks */
     bench_rank_fn fn;
     void *arg;
 } bench_ranks_t;

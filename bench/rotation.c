@@ -7,6 +7,12 @@ uint32_t bench_rotation_pairs(uint64_t bytes) {
     return fit < BENCH_ROTATION_MAX ? (uint32_t)fit : BENCH_ROTATION_MAX;
 }
 
+uint32_t bench_rotation_cold_pairs(uint64_t bytes, uint64_t calls, uint64_t cold_bytes) {
+    uint64_t pairs = cold_bytes / (2 * (bytes ? bytes : 1)) + 1;
+    if (pairs > calls) pairs = calls;
+    return pairs < 2 ? 2 : (uint32_t)pairs;
+}
+
 uint32_t bench_rotation_in(uint32_t pairs, uint64_t call) {
     return (uint32_t)(call % pairs);
 }

@@ -16,6 +16,12 @@
 
 /** How many pairs messages of so many bytes turn through. */
 uint32_t bench_rotation_pairs(uint64_t bytes);
+/**
+ * The same where calls are to find their buffers in no cache. The cache is emptied before each batch, and in a batch of
+ * so many calls each has a pair of its own; or as many pairs turn as hold cold_bytes, which is more than the cache
+ * does. Two at least.
+ */
+uint32_t bench_rotation_cold_pairs(uint64_t bytes, uint64_t calls, uint64_t cold_bytes);
 /** Input and output of a call, by its number. */
 uint32_t bench_rotation_in(uint32_t pairs, uint64_t call);
 uint32_t bench_rotation_out(uint32_t pairs, uint64_t call);

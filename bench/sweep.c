@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "lane.h"
 #include "lists.h"
 #include "options.h"
 #include "ranks.h"
@@ -24,7 +25,7 @@ typedef struct {
     uint64_t factor, iters, warmup, root, hidden, ranks, calls, seed, cycles;
     double row_ms;
     int32_t op, device, mode, place;
-    bool threads, processes, verify_path;
+    bool threads, processes, verify_path, cold, chain, footprint, arrivals, nccl_evidence;
 } settings_t;
 
 enum { PLACE_BOTH, PLACE_OUT, PLACE_IN };
@@ -45,7 +46,8 @@ static const bench_option_t options[] = {
     BENCH_U64("root", 'r', settings_t, root, "R", 0, TPCOMM_MAX_RANKS - 1, "of a broadcast"),
     BENCH_U64("hidden", 0, settings_t, hidden, "H", 8, 16384, "elements of a row, with all_reduce_rms_norm"),
     BENCH_TEXT("path", false, settings_t, path, "LIST",
-               "paths, measured by turns in one run: oneshot,nccl,...; auto: the library's choice"),
+               "paths, measured by turns in one run: oneshot,nccl,...; auto: the library's choice; nccl_direct: NCCL\n"
+               "called without this library, nccl_window: likewise, in its symmetric windows"),
     BENCH_U64("ranks", 0, settings_t, ranks, "N", 1, TPCOMM_MAX_RANKS,
               "ranks to start on this host; under a launcher, its number"),
     BENCH_FLAG("threads", settings_t, threads, "the ranks are threads of this process"),
@@ -58,6 +60,15 @@ static const bench_option_t options[] = {
     BENCH_WORD("mode", settings_t, mode, "eager|graph", "one call after the other, or a CUDA graph of --calls calls"),
     BENCH_U64("calls", 0, settings_t, calls, "C", 1, 10000, "dependent calls of one sample on a GPU"),
     BENCH_WORD("place", settings_t, place, "both|out|in", "out of place, in place, or both"),
+    BENCH_FLAG("cold", settings_t, cold, "buffers that are in no cache when a call begins"),
+    BENCH_FLAG("chain", settings_t, chain,
+               "also: what a call adds between something that writes its input and something that reads its output"),
+    BENCH_FLAG("footprint", settings_t, footprint,
+               "also: blocks and threads of a call's kernels, and how much they slow a matrix product beside them"),
+    BENCH_FLAG("arrivals", settings_t, arrivals,
+               "also: by the GPUs' clocks, how far apart the ranks come to a call, and how long each waits"),
+    BENCH_FLAG("nccl-evidence", settings_t, nccl_evidence,
+               "also: algorithm, protocol, channels and transport that NCCL chose, out of its own log"),
     BENCH_DOUBLE("row-ms", settings_t, row_ms, "MS", 1.0, 3.6e6, "time for the samples of one measurement without -n"),
     BENCH_U64("seed", 0, settings_t, seed, "S", 0, SEED_MAX, "decides the data"),
     BENCH_FLAG("verify-path", settings_t, verify_path,
@@ -113,9 +124,11 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep)
     if (status == TPCOMM_OK)
         status =
             bench_parse_list("redop", settings->redop, tpc_op_parse, sweep->ops, BENCH_SWEEP_OPS_MAX, &sweep->op_count);
+    int32_t paths[BENCH_SWEEP_PATHS_MAX];
     if (status == TPCOMM_OK)
-        status = bench_parse_list("path", settings->path, tpc_path_parse, sweep->paths, BENCH_SWEEP_PATHS_MAX,
+        status = bench_parse_list("path", settings->path, bench_sweep_parse_path, paths, BENCH_SWEEP_PATHS_MAX,
                                   &sweep->path_count);
+    for (size_t p = 0; p < sweep->path_count && status == TPCOMM_OK; p++) bench_sweep_set_path(sweep, p, paths[p]);
     if (status == TPCOMM_OK) status = bench_fault_read(&sweep->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--json", settings->json);
     if (status != TPCOMM_OK) return status;
@@ -140,6 +153,12 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep)
         sweep->ops[0] = TPCOMM_SUM;
         sweep->op_count = 1;
     }
+    if (settings->chain && (!tpc_coll_moves_data(sweep->coll) || !sweep->place[BENCH_OUT_OF_PLACE]))
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "--chain: a call with data, out of place");
+    sweep->cold = settings->cold;
+    sweep->chain = settings->chain;
+    sweep->nccl_evidence = settings->nccl_evidence;
+    sweep->probing = (bench_probing_t){settings->footprint, settings->arrivals};
     sweep->verify_path = settings->verify_path;
     sweep->json_path = settings->json;
     sweep->how = (bench_measuring_t){.graph = settings->mode == 1,
@@ -172,11 +191,17 @@ static tpcomm_status_t agree_on_settings(const bench_sweep_t *sweep, tpcomm_t *c
                                 (uint64_t)sweep->path_count,
                                 (uint64_t)sweep->dtype_count,
                                 (uint64_t)sweep->op_count,
+                                sweep->hidden,
+                                sweep->cold,
+                                sweep->chain,
+                                sweep->probing.footprint,
+                                sweep->probing.arrivals,
                                 sweep->verify_path};
     hash = bench_hash_more(hash, numbers, sizeof numbers);
     hash = bench_hash_more(hash, sweep->dtypes, sweep->dtype_count * sizeof sweep->dtypes[0]);
     hash = bench_hash_more(hash, sweep->ops, sweep->op_count * sizeof sweep->ops[0]);
     hash = bench_hash_more(hash, sweep->paths, sweep->path_count * sizeof sweep->paths[0]);
+    hash = bench_hash_more(hash, sweep->doers, sweep->path_count * sizeof sweep->doers[0]);
     hash = bench_hash_more(hash, &sweep->how.budget_ms, sizeof sweep->how.budget_ms);
     return bench_agree_on_hash(comm, hash);
 }
@@ -209,21 +234,93 @@ static void sum_up(const bench_sweep_t *sweep, bench_sweep_row_t *row, bench_swe
         }
 }
 
-static tpcomm_status_t run_row(const bench_sweep_t *sweep, bench_lane_t *lane, bench_sweep_row_t *row,
-                               bench_sweep_result_t *result) {
-    bench_variant_t variants[BENCH_SWEEP_PATHS_MAX * BENCH_PLACES];
-    bench_measured_t measured[BENCH_SWEEP_PATHS_MAX * BENCH_PLACES];
+/** The variants of a row, and where the results of each go; chains behind the rest, the chain alone last. */
+static size_t list_variants(const bench_sweep_t *sweep, bench_variant_t *variants) {
     size_t count = 0;
+    for (size_t p = 0; p < sweep->path_count; p++)
+        for (int place = 0; place < BENCH_PLACES; place++)
+            if (sweep->place[place])
+                variants[count++] =
+                    (bench_variant_t){sweep->paths[p], place == BENCH_IN_PLACE, sweep->doers[p], BENCH_BARE};
+    for (size_t p = 0; p < sweep->path_count && sweep->chain; p++)
+        if (sweep->doers[p] != BENCH_NCCL_WINDOW) /* whose windows are others than the chain's buffers */
+            variants[count++] = (bench_variant_t){sweep->paths[p], false, sweep->doers[p], BENCH_CHAINED};
+    if (sweep->chain) variants[count++] = (bench_variant_t){.setting = BENCH_CHAIN_ALONE};
+    return count;
+}
+
+static void take_results(const bench_sweep_t *sweep, bench_measured_t *measured, bench_sweep_row_t *row,
+                         bench_sweep_result_t *result) {
+    size_t at = 0;
+    for (size_t p = 0; p < sweep->path_count; p++)
+        for (int place = 0; place < BENCH_PLACES; place++)
+            if (sweep->place[place]) row->measured[p][place] = measured[at++];
+    for (size_t p = 0; p < sweep->path_count && sweep->chain; p++) {
+        if (sweep->doers[p] == BENCH_NCCL_WINDOW) continue;
+        bench_measured_t *one = &measured[at++];
+        row->chain[p] = (bench_sweep_chain_t){bench_summarise(one->us, one->samples), one->checked, one->wrong};
+        result->checked += one->checked;
+        result->wrong += one->wrong;
+        bench_measured_free(one, 1);
+    }
+    if (!sweep->chain) return;
+    row->chain_alone = bench_summarise(measured[at].us, measured[at].samples);
+    bench_measured_free(&measured[at], 1);
+}
+
+static tpcomm_status_t probe_row(const bench_sweep_t *sweep, bench_prober_t *prober, bench_sweep_row_t *row) {
+    int place = sweep->place[BENCH_OUT_OF_PLACE] ? BENCH_OUT_OF_PLACE : BENCH_IN_PLACE;
+    tpcomm_status_t status = TPCOMM_OK;
+    row->probes = calloc(sweep->path_count, sizeof *row->probes);
+    if (!row->probes) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
+    for (size_t p = 0; p < sweep->path_count && status == TPCOMM_OK; p++) {
+        bench_variant_t variant = {sweep->paths[p], place == BENCH_IN_PLACE, sweep->doers[p], BENCH_BARE};
+        if (!row->measured[p][place].refused)
+            status = bench_probe(prober, &row->work, &variant, row->us[p][place].mean, &row->probes[p]);
+    }
+    return status;
+}
+
+static tpcomm_status_t run_row(const bench_sweep_t *sweep, bench_lane_t *lane, bench_prober_t *prober,
+                               bench_sweep_row_t *row, bench_sweep_result_t *result) {
+    bench_variant_t variants[BENCH_VARIANTS_MAX];
+    bench_measured_t measured[BENCH_VARIANTS_MAX];
     memset(measured, 0, sizeof measured);
-    for (size_t p = 0; p < sweep->path_count; p++)
-        for (int place = 0; place < BENCH_PLACES; place++)
-            if (sweep->place[place]) variants[count++] = (bench_variant_t){sweep->paths[p], place == BENCH_IN_PLACE};
+    size_t count = list_variants(sweep, variants);
     tpcomm_status_t status = bench_measure(lane, &sweep->how, &row->work, variants, count, measured);
-    count = 0;
+    if (status != TPCOMM_OK) {
+        bench_measured_free(measured, count);
+        return status;
+    }
+    take_results(sweep, measured, row, result);
+    sum_up(sweep, row, result);
+    return prober ? probe_row(sweep, prober, row) : TPCOMM_OK;
+}
+
+static bool asks_for(const bench_sweep_t *sweep, bench_doer_t doer) {
     for (size_t p = 0; p < sweep->path_count; p++)
-        for (int place = 0; place < BENCH_PLACES; place++)
-            if (sweep->place[place]) row->measured[p][place] = measured[count++];
-    if (status == TPCOMM_OK) sum_up(sweep, row, result);
+        if (sweep->doers[p] == doer) return true;
+    return false;
+}
+
+static tpcomm_status_t make_lane(const bench_sweep_t *sweep, tpcomm_t *comm, bench_device_t *device,
+                                 bench_sweep_result_t *result, bench_lane_t **lane_p, bench_prober_t **prober_p) {
+    bench_lane_spec_t spec = {.hidden = sweep->hidden,
+                              .cold = sweep->cold,
+                              .calls = sweep->how.calls,
+                              .chain = sweep->chain,
+                              .nccl = asks_for(sweep, BENCH_NCCL),
+                              .window = asks_for(sweep, BENCH_NCCL_WINDOW)};
+    for (size_t r = 0; r < result->row_count; r++)
+        if (result->rows[r].bytes > spec.message_bytes) spec.message_bytes = result->rows[r].bytes;
+    tpcomm_status_t status = bench_lane_new("sweep", comm, device, &spec, &sweep->fault, lane_p);
+    if (status != TPCOMM_OK) return status;
+    if (spec.nccl || spec.window)
+        snprintf(result->nccl, sizeof result->nccl, "%s",
+                 (*lane_p)->nccl ? bench_nccl_text((*lane_p)->nccl) : (*lane_p)->nccl_missing);
+    if (!sweep->probing.footprint && !sweep->probing.arrivals) return TPCOMM_OK;
+    status = bench_prober_new(*lane_p, &sweep->how, &sweep->probing, prober_p);
+    if (status == TPCOMM_OK) snprintf(result->gemm, sizeof result->gemm, "%s", bench_prober_gemm_text(*prober_p));
     return status;
 }
 
@@ -231,7 +328,7 @@ static tpcomm_status_t run_row(const bench_sweep_t *sweep, bench_lane_t *lane, b
 static tpcomm_status_t run_rows(const bench_sweep_t *sweep, tpcomm_t *comm, bench_device_t *device,
                                 bench_sweep_result_t *result) {
     bench_lane_t *lane = NULL;
-    uint64_t greatest = 0;
+    bench_prober_t *prober = NULL;
     int32_t rank = result->manifest.info.rank, ranks = result->manifest.info.size;
     tpcomm_status_t status = bench_sweep_plan(sweep, ranks, &result->rows, &result->row_count);
     if (status == TPCOMM_OK && sweep->root >= ranks)
@@ -239,13 +336,11 @@ static tpcomm_status_t run_rows(const bench_sweep_t *sweep, tpcomm_t *comm, benc
     if (status == TPCOMM_OK && sweep->how.graph && !device->gpu)
         status = tpc_error(TPCOMM_ERR_UNSUPPORTED, "--mode graph: the ranks compute on the cpu device");
     if ((status = bench_agree(comm, status)) != TPCOMM_OK) return status;
-    for (size_t r = 0; r < result->row_count; r++)
-        if (result->rows[r].bytes > greatest) greatest = result->rows[r].bytes;
-    status = bench_lane_new("sweep", comm, device, greatest, sweep->hidden, &sweep->fault, &lane);
+    status = make_lane(sweep, comm, device, result, &lane, &prober);
     if (status == TPCOMM_OK && rank == 0) bench_sweep_print_head(stdout, sweep, &result->manifest);
     for (size_t r = 0; r < result->row_count && status == TPCOMM_OK; r++) {
         show_progress(result, r);
-        status = run_row(sweep, lane, &result->rows[r], result);
+        status = run_row(sweep, lane, prober, &result->rows[r], result);
         if (status == TPCOMM_OK && rank == 0) bench_sweep_print_row(stdout, sweep, &result->rows[r], ranks);
     }
     show_progress(result, result->row_count);
@@ -253,9 +348,12 @@ static tpcomm_status_t run_rows(const bench_sweep_t *sweep, tpcomm_t *comm, benc
         char text[TPC_ERROR_BYTES];
         snprintf(text, sizeof text, "%s", tpcomm_last_error());
         tpcomm_abort(comm, text);
+        bench_prober_free(prober);
         bench_lane_free(lane);
         return tpc_error(status, "%s", text);
     }
+    bench_nccl_log_transports(result->transports, sizeof result->transports);
+    bench_prober_free(prober);
     bench_lane_free(lane);
     return TPCOMM_OK;
 }
@@ -297,6 +395,7 @@ static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
     } else if (result->manifest.info.rank == 0) {
         code = judge(job->sweep, result);
     }
+    for (size_t r = 0; result && result->rows && r < result->row_count; r++) free(result->rows[r].probes);
     if (result) free(result->rows);
     free(result);
     return code;
@@ -323,6 +422,7 @@ int bench_sweep_main(int argc, char **argv) {
                            .processes = settings.processes,
                            .device = (bench_device_kind_t)settings.device,
                            .devices = settings.devices,
+                           .nccl_log = settings.nccl_evidence,
                            .fn = run_rank,
                            .arg = &job};
     status = prepare(&settings, &sweep);

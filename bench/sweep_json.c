@@ -8,7 +8,8 @@
 
 static const char *const place_keys[] = {"out_of_place", "in_place"};
 
-static void add_settings(tpc_json_writer_t *w, tpc_json_node_t *parent, const bench_sweep_t *sweep) {
+static void add_settings(tpc_json_writer_t *w, tpc_json_node_t *parent, const bench_sweep_t *sweep,
+                         const bench_sweep_result_t *result) {
     tpc_json_node_t *node = tpc_json_add_object(w, parent, "settings");
     tpc_json_add_string(w, node, "coll", tpcomm_coll_name(sweep->coll));
     tpc_json_add_u64(w, node, "min_bytes", sweep->min_bytes);
@@ -20,6 +21,10 @@ static void add_settings(tpc_json_writer_t *w, tpc_json_node_t *parent, const be
     tpc_json_add_u64(w, node, "warmup_calls", sweep->how.warmup_calls);
     tpc_json_add_double(w, node, "budget_ms", sweep->how.budget_ms);
     tpc_json_add_u64(w, node, "seed", sweep->how.seed);
+    tpc_json_add_bool(w, node, "cold", sweep->cold);
+    bench_json_text(w, node, "gemm", result->gemm);
+    bench_json_text(w, node, "nccl_direct", result->nccl);
+    bench_json_text(w, node, "nccl_transports", result->transports);
 }
 
 static void add_place(tpc_json_writer_t *w, tpc_json_node_t *parent, const bench_sweep_row_t *row, size_t p, int place,
@@ -39,6 +44,8 @@ static void add_place(tpc_json_writer_t *w, tpc_json_node_t *parent, const bench
     tpc_json_add_double(w, node, "busbw_gbs", ranks > 1 ? algbw * bench_bus_factor(row->work.coll, ranks) : NAN);
     tpc_json_add_double(w, node, "host_us", measured->host_us);
     tpc_json_add_double(w, node, "first_us", measured->first_us);
+    tpc_json_add_double(w, node, "wait_us", measured->wait_us);
+    tpc_json_add_double(w, node, "skew_us", measured->skew_us);
     tpc_json_add_bool(w, node, "unstable", us->cv_percent > BENCH_UNSTABLE_PERCENT);
     tpc_json_add_double(w, node, "ratio_to_first", ratio);
     tpc_json_add_u64(w, node, "calls", measured->calls);
@@ -60,7 +67,6 @@ static void add_row(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_swe
     const tpcomm_decision_t *decision = &measured->decision;
     bool moves = tpc_coll_moves_data(work->coll);
     tpc_json_node_t *node = tpc_json_add_object(w, list, NULL);
-    tpcomm_path_t taken = bench_taken_path(measured);
     tpc_json_add_string(w, node, "coll", tpcomm_coll_name(work->coll));
     tpc_json_add_u64(w, node, "bytes", row->bytes);
     tpc_json_add_u64(w, node, "count", work->count);
@@ -74,8 +80,8 @@ static void add_row(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_swe
         tpc_json_add_i64(w, node, "root", work->root);
     else
         bench_json_null(w, node, "root");
-    tpc_json_add_string(w, node, "path_asked", tpcomm_path_name(sweep->paths[p]));
-    tpc_json_add_string(w, node, "path", taken ? tpcomm_path_name(taken) : NULL);
+    tpc_json_add_string(w, node, "path_asked", bench_sweep_asked(sweep, p));
+    tpc_json_add_string(w, node, "path", bench_sweep_taken(sweep, p, measured));
     tpc_json_add_string(w, node, "path_expected", decision->path ? tpcomm_path_name(decision->path) : NULL);
     bench_json_text(w, node, "reason", decision->reason);
     tpc_json_add_string(w, node, "source",
@@ -83,8 +89,9 @@ static void add_row(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_swe
     tpc_json_add_double(w, node, "expected_us",
                         decision->path && decision->expected_ns >= 0 ? (double)decision->expected_ns / 1000 : NAN);
     bench_json_text(w, node, "refused", measured->refused ? measured->why : NULL);
-    tpc_json_add_string(w, node, "buffers", row->bytes > BENCH_HOT_BYTES / 4 ? "cold" : "hot");
+    tpc_json_add_string(w, node, "buffers", sweep->cold || row->bytes > BENCH_HOT_BYTES / 4 ? "cold" : "hot");
     for (int k = 0; k < BENCH_PLACES; k++) add_place(w, node, row, p, k, ranks);
+    bench_sweep_json_extras(w, node, sweep, row, p, ranks);
 }
 
 tpcomm_status_t bench_sweep_json(const bench_sweep_t *sweep, const bench_sweep_result_t *result) {
@@ -97,7 +104,7 @@ tpcomm_status_t bench_sweep_json(const bench_sweep_t *sweep, const bench_sweep_r
     tpc_json_node_t *root = tpc_json_writer_root(w);
     tpc_json_node_t *manifest = tpc_json_add_object(w, root, "manifest");
     bench_manifest_add(w, manifest, &result->manifest, NULL, NULL);
-    add_settings(w, manifest, sweep);
+    add_settings(w, manifest, sweep, result);
     tpc_json_node_t *rows = tpc_json_add_array(w, root, "rows");
     for (size_t r = 0; r < result->row_count; r++)
         for (size_t p = 0; p < sweep->path_count; p++)

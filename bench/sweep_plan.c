@@ -101,6 +101,36 @@ tpcomm_status_t bench_sweep_plan(const bench_sweep_t *sweep, int32_t ranks, benc
     return TPCOMM_OK;
 }
 
+/* ---------------------------------------------------------------- paths and peers */
+
+/* Values of peers among those of paths. */
+enum { PEERS = 1000 };
+static const char *const peer_names[] = {[BENCH_NCCL] = "nccl_direct", [BENCH_NCCL_WINDOW] = "nccl_window"};
+
+bool bench_sweep_parse_path(const char *name, int32_t *value_p) {
+    for (int doer = BENCH_NCCL; doer <= BENCH_NCCL_WINDOW; doer++) {
+        if (strcmp(name, peer_names[doer]) != 0) continue;
+        *value_p = PEERS + doer;
+        return true;
+    }
+    return tpc_path_parse(name, value_p);
+}
+
+void bench_sweep_set_path(bench_sweep_t *sweep, size_t p, int32_t value) {
+    sweep->doers[p] = value > PEERS ? (bench_doer_t)(value - PEERS) : BENCH_TPCOMM;
+    sweep->paths[p] = value > PEERS ? TPCOMM_PATH_AUTO : value;
+}
+
+const char *bench_sweep_asked(const bench_sweep_t *sweep, size_t p) {
+    return sweep->doers[p] ? peer_names[sweep->doers[p]] : tpcomm_path_name(sweep->paths[p]);
+}
+
+const char *bench_sweep_taken(const bench_sweep_t *sweep, size_t p, const bench_measured_t *measured) {
+    tpcomm_path_t taken = bench_taken_path(measured);
+    if (sweep->doers[p]) return measured->refused ? NULL : peer_names[sweep->doers[p]];
+    return taken ? tpcomm_path_name(taken) : NULL;
+}
+
 /* ---------------------------------------------------------------- what a row says */
 
 tpcomm_path_t bench_taken_path(const bench_measured_t *measured) {
@@ -114,8 +144,18 @@ tpcomm_path_t bench_taken_path(const bench_measured_t *measured) {
 }
 
 bool bench_as_expected(const bench_measured_t *measured) {
+    if (measured->decision.path == 0) return true; /* another library's */
     return bench_taken_path(measured) == measured->decision.path &&
            measured->path_calls[measured->decision.path] == measured->calls;
+}
+
+static double typical(const bench_summary_t *us) {
+    return isnan(us->p50) ? us->mean : us->p50;
+}
+
+double bench_sweep_chain_extra(const bench_sweep_row_t *row, size_t p) {
+    if (row->chain[p].us.n == 0 || row->chain_alone.n == 0) return NAN;
+    return typical(&row->chain[p].us) - typical(&row->chain_alone);
 }
 
 double bench_sweep_ratio(const bench_sweep_row_t *row, size_t path, int place, bool *unstable_p) {

@@ -30,7 +30,8 @@ void bench_sweep_print_head(FILE *file, const bench_sweep_t *sweep, const bench_
                  sweep->how.graph ? "a replay of a graph" : "a train", sweep->how.calls, sweep->how.calls);
     bench_text_line(file, "sample", "%s; the slowest rank's; warm-up %" PRIu64 " calls; seed %" PRIu64, sample,
                     sweep->how.warmup_calls, sweep->how.seed);
-    fprintf(file, "\n%s, %s", tpcomm_coll_name(sweep->coll), sweep->how.graph ? "graph" : "eager");
+    fprintf(file, "\n%s, %s%s", tpcomm_coll_name(sweep->coll), sweep->how.graph ? "graph" : "eager",
+            sweep->cold ? ", cold buffers" : "");
     if (sweep->hidden) fprintf(file, ", rows of %u, with a residual", sweep->hidden);
     fputc('\n', file);
     fprintf(file, "#%11s %11s %5s %5s %5s", "", "", "", "", "");
@@ -82,17 +83,14 @@ static void print_path(FILE *file, const bench_sweep_t *sweep, const bench_sweep
     for (int place = 0; place < BENCH_PLACES; place++)
         if (sweep->place[place] && !row->measured[p][place].refused && !bench_as_expected(&row->measured[p][place]))
             expected = false;
-    tpcomm_path_t taken = bench_taken_path(measured);
-    snprintf(path, sizeof path, "%s%s",
-             tpcomm_path_name(taken               ? taken
-                              : measured->refused ? sweep->paths[p]
-                                                  : measured->decision.path),
-             expected ? "" : "!");
+    const char *taken = bench_sweep_taken(sweep, p, measured);
+    if (!taken) taken = measured->refused ? bench_sweep_asked(sweep, p) : tpcomm_path_name(measured->decision.path);
+    snprintf(path, sizeof path, "%s%s", taken, expected ? "" : "!");
     if (row->work.coll == TPCOMM_BROADCAST) snprintf(root, sizeof root, "%d", row->work.root);
     fprintf(file, "%12" PRIu64 " %11" PRIu64 " %5s %5s %5s", row->bytes, row->work.count,
             tpc_coll_moves_data(row->work.coll) ? tpcomm_dtype_name(row->work.dtype) : "-",
             reduces(sweep) ? tpcomm_op_name(row->work.op) : "-", root);
-    print_asked(file, sweep, tpcomm_path_name(sweep->paths[p]), path);
+    print_asked(file, sweep, bench_sweep_asked(sweep, p), path);
     for (int place = 0; place < BENCH_PLACES; place++)
         if (sweep->place[place]) print_place(file, row, p, place, ranks);
     if (measured->refused) {
@@ -139,6 +137,7 @@ void bench_sweep_print_foot(FILE *file, const bench_sweep_t *sweep, const bench_
     char text[512];
     const char *caveat;
     double busbw = mean_busbw(sweep, result);
+    bench_sweep_print_extras(file, sweep, result);
     fputc('\n', file);
     if (!isnan(busbw)) bench_text_line(file, "avg busbw", "%.4g GB/s over all rows", busbw);
     bench_text_line(file, "checked", "%" PRIu64 " elements bit for bit on %d rank%s: %" PRIu64 " wrong",
@@ -151,6 +150,8 @@ void bench_sweep_print_foot(FILE *file, const bench_sweep_t *sweep, const bench_
     if (result->unstable)
         bench_text_line(file, "mind", "unstable: %zu measurements vary by more than %g %% over the run (cv)",
                         result->unstable, BENCH_UNSTABLE_PERCENT);
+    if (sweep->nccl_evidence)
+        bench_text_field(file, "mind", "NCCL writes a log line a call: its eager times are not for comparing");
     if (result->refused) bench_text_line(file, "mind", "%zu measurements could not be made (n/a)", result->refused);
     bench_text_field(file, "mind", "a chain of calls without compute between them flatters");
 }

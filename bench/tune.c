@@ -304,7 +304,10 @@ static tpcomm_status_t run_groups(const job_t *job, tpcomm_t *world, bench_devic
     uint32_t hidden = 0;
     for (size_t i = 0; i < job->op_count; i++)
         if (tpc_coll_norms(job->ops[i])) hidden = (uint32_t)job->settings->hidden;
-    status = bench_lane_new("tune", world, device, job->max_bytes, hidden, &job->fault, &lane);
+    status =
+        bench_lane_new("tune", world, device,
+                       &(bench_lane_spec_t){.message_bytes = job->max_bytes, .hidden = hidden, .calls = job->how.calls},
+                       &job->fault, &lane);
     for (size_t g = 0; g < count && status == TPCOMM_OK; g++)
         status = run_group(job, world, device, lane, groups[g], result);
     if (status != TPCOMM_OK) {

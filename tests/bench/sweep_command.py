@@ -186,6 +186,58 @@ class Sweep(unittest.TestCase):
     def test_verify_path(self):
         self.sweep("--threads", "-b", "1K", "-e", "64K", "--verify-path")
 
+    def test_cold(self):
+        """Cold buffers: every call of a batch has a pair of its own; the results are the same."""
+        data, out, _ = self.sweep("--threads", "-b", "1K", "-e", "4K", "-f", "4", "--cold")
+        self.check_rows(data, 2)
+        self.assertTrue(data["manifest"]["settings"]["cold"])
+        self.assertIn("cold buffers", out)
+        for row in data["rows"]:
+            self.assertEqual(row["buffers"], "cold")
+            # Two calls a round leave two outputs; in place 2 x 128 leave 128.
+            self.assertEqual(row["out_of_place"]["checked"], 10 * 2 * row["count"] * 2)
+            self.assertEqual(row["in_place"]["checked"], 10 * 128 * row["count"] * 2)
+
+    def test_chain(self):
+        """What is written right before a call and read right behind it is right; its time is told with and without the call."""
+        data, out, _ = self.sweep("--threads", "-b", "1K", "-e", "4K", "-f", "4", "--chain", "--path", "auto,cpu_twoshot", samples=100)
+        for row in data["rows"]:
+            chain = row["chain"]
+            self.assertEqual((chain["checked"], chain["wrong"]), (10 * 8 * row["count"] * 2, 0))
+            self.assertEqual(chain["us"]["n"], 100)
+            self.assertAlmostEqual(chain["extra_us"], chain["us"]["p50_us"] - chain["without_call_us"]["p50_us"])
+        self.assertIn("in a chain", out)
+        data, _, err = self.sweep("--threads", "-b", "1K", "-e", "1K", "--chain", code=1, env={"TPCOMM_BENCH_FAULT": "wrong@0:2:5"})
+        self.assertEqual((data["checked"]["wrong"], data["rows"][0]["chain"]["wrong"]), (1, 1))
+        self.assertIn("in a chain", err)
+        for op in ("all_gather", "reduce_scatter", "broadcast"):
+            data, _, _ = self.sweep("--op", op, "--ranks", "3", "--threads", "-b", "3000", "-e", "3000", "--chain")
+            self.assertEqual(data["rows"][0]["chain"]["wrong"], 0)
+            self.assertGreater(data["rows"][0]["chain"]["checked"], 0)
+        data, _, _ = self.sweep("--op", "all_reduce_rms_norm", "--hidden", "64", "--threads", "-b", "128", "-e", "256", "--chain", "--cold")
+        self.assertEqual([row["chain"]["wrong"] for row in data["rows"]], [0, 0])
+        self.refused("--chain: a call with data", "--chain", "--op", "barrier")
+        self.refused("--chain: a call with data, out of place", "--chain", "--place", "in")
+
+    def test_arrivals_and_footprint(self):
+        """The cpu device tells of waits by the library's counters, and has no kernels."""
+        data, out, _ = self.sweep("--threads", "-b", "1K", "-e", "1K", "--arrivals", "--footprint", env={"TPCOMM_BENCH_FAULT": "late@1:20"})
+        row = data["rows"][0]
+        self.assertEqual((row["footprint"], row["gemm_beside"], row["arrivals"], row["chain"], row["nccl"]), (None,) * 5)
+        for place in PLACES:
+            self.assertGreater(row[place]["wait_us"], 0)
+            self.assertGreaterEqual(row[place]["skew_us"], 0)
+        for piece in ("arrivals at a call by the library's counters", "the cpu device has no kernels"):
+            self.assertIn(piece, out)
+
+    def test_nccl_where_there_is_none(self):
+        data, out, _ = self.sweep("--threads", "-b", "1K", "-e", "1K", "--path", "auto,nccl_direct,nccl_window", "--nccl-evidence")
+        self.assertEqual([row["path_asked"] for row in data["rows"]], ["auto", "nccl_direct", "nccl_window"])
+        for row in data["rows"][1:]:
+            self.assertEqual((row["refused"], row["path"], row["out_of_place"]), ("NCCL works on GPUs", None, None))
+        self.assertEqual((data["manifest"]["settings"]["nccl_direct"], data["manifest"]["settings"]["nccl_transports"]), ("NCCL works on GPUs", None))
+        self.assertIn("the log names none", out)
+
     def test_cycles(self):
         code, out, err = self.bench(*QUICK, "-n", "20", "--threads", "-b", "1K", "-e", "2K", "--cycles", "3", "--json", self.json)
         self.assertEqual((code, err), (0, ""))
@@ -257,7 +309,7 @@ class Sweep(unittest.TestCase):
     def test_help(self):
         code, out, _ = self.bench("--help")
         self.assertEqual(code, 0)
-        for piece in ("-b, --minbytes", "-f, --stepfactor", "--verify-path", "--cycles"):
+        for piece in ("-b, --minbytes", "-f, --stepfactor", "--verify-path", "--cycles", "--cold", "--chain", "--footprint", "--arrivals", "--nccl-evidence"):
             self.assertIn(piece, out)
 
 

@@ -241,6 +241,11 @@ static void check_rotation(void) {
     CHECK_EQ(bench_rotation_pairs(1024), BENCH_ROTATION_MAX);
     CHECK_EQ(bench_rotation_pairs(BENCH_HOT_BYTES / 6), 3);
     CHECK_EQ(bench_rotation_pairs(BENCH_HOT_BYTES), 2);
+    /* Cold: a pair for each call, as long as they fit; two at least. */
+    CHECK_EQ(bench_rotation_cold_pairs(1024, 51, 100 << 20), 51);
+    CHECK_EQ(bench_rotation_cold_pairs(8 << 20, 51, 100 << 20), 7);
+    CHECK_EQ(bench_rotation_cold_pairs(UINT64_C(1) << 32, 51, 100 << 20), 2);
+    CHECK_EQ(bench_rotation_cold_pairs(0, 1, 100 << 20), 2);
     for (uint32_t pairs = 2; pairs <= BENCH_ROTATION_MAX; pairs++) {
         for (uint64_t calls = 1; calls < 200; calls++) {
             uint64_t last[BENCH_ROTATION_MAX];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A library with NCCL's names that works on host memory, between threads and processes of one host, and fails as it is
- * told. Every communicator behaves as a non-blocking one of NCCL's: a call begins something, ncclCommGetAsyncError
- * carries it on. Ranks meet in a memfd of the one that made the unique id, which names it by process and descriptor;
- * nothing is left behind.
+ * told. A communicator of ncclCommInitRankConfig behaves as a non-blocking one of NCCL's: a call begins something,
+ * ncclCommGetAsyncError carries it on; one of ncclCommInitRank blocks. Ranks meet in a memfd of the one that made the
+ * unique id, which names it by process and descriptor; nothing is left behind.
  *
  * NCCL_FAKE_VERSION=21003      what ncclGetVersion says
  * NCCL_FAKE_FAULTS="KIND@RANK[:K];..."
@@ -18,6 +18,9 @@
  *   version@0, final@R, destroy@R, aborted@R: ncclGetVersion, ncclCommFinalize, ncclCommDestroy, ncclCommAbort give an
  *              error (and the last two free the communicator all the same)
  *   query@R[:K] ncclCommGetAsyncError gives an error, from the K-th collective on
+ * NCCL_FAKE_WINDOWS=none|missing  ncclCommWindowRegister gives no window; fails
+ * NCCL_DEBUG=INFO, NCCL_DEBUG_FILE=...: rank 0 logs ways and choices in NCCL's words, appended to the file
+ * NCCL_FAKE_LOG=numbers  in those of NCCL 2.20
  * Built with FAKE_SMALL it lacks what is optional, with FAKE_BROKEN something that is not.
  *
  * nccl_fake_aborts() counts the calls of ncclCommAbort in this process. It also checks its user: two threads inside one
@@ -28,6 +31,7 @@
 #endif
 #include <fcntl.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,7 +77,8 @@ struct ncclComm {
     int rank, size;
     int own_fd; /* of the memfd, on the rank whose process made it, until all are attached; else -1 */
     shared_t *shared;
-    bool ready, finalizing;
+    bool ready, finalizing, blocking;
+    int windows;
     int error;
     unsigned long calls;
     uint64_t epoch;
@@ -128,6 +133,36 @@ static int fail(int error, const char *text) {
     snprintf(last_error, sizeof last_error, "nccl_fake: %s\n", text);
     return error;
 }
+
+/* ------------------------------------------------------------------ log */
+
+static void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void log_line(const char *format, ...) {
+    const char *level = getenv("NCCL_DEBUG"), *path = getenv("NCCL_DEBUG_FILE");
+    FILE *file = level != NULL && strcmp(level, "INFO") == 0 && path != NULL ? fopen(path, "ae") : NULL;
+    if (file == NULL) return;
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(file, "host:%d:%d [0] NCCL INFO ", getpid(), getpid());
+    vfprintf(file, format, arguments);
+    fputc('\n', file);
+    fclose(file);
+    va_end(arguments);
+}
+
+static void log_choice(const ncclComm_t comm, const char *name, size_t bytes) {
+    const char *form = getenv("NCCL_FAKE_LOG");
+    if (comm->rank != 0) return;
+    if (form != NULL)
+        log_line("%zu Bytes -> Algo 1 proto %d time 12.5", bytes, bytes > 4096 ? 2 : 0);
+    else if (comm->windows >= 2)
+        log_line("%s [Symmetric]: %zu Bytes -> Kernel %s_AGxLL_R nchannels 8 nthreads 512 nWorks 1", name, bytes, name);
+    else
+        log_line("%s: %zu Bytes -> Algo RING proto %s channel{Lo..Hi}={0..%d}", name, bytes,
+                 bytes > 4096 ? "SIMPLE" : "LL", bytes > 4096 ? 3 : 1);
+}
+
+/* ------------------------------------------------------------------ who is in */
 
 static void enter(ncclComm_t comm) {
     if (comm == NULL || comm->magic != MAGIC || atomic_exchange(&comm->inside, 1) != 0) {
@@ -341,8 +376,12 @@ static int begin(ncclComm_t comm, coll_t coll, const void *in, void *out, size_t
     comm->call.dtype = dtype;
     comm->call.op = op;
     comm->call.root = root;
+    static const char *const names[] = {"AllReduce", "Broadcast", "AllGather", "ReduceScatter"};
+    log_choice(comm, names[coll], count * comm->call.element);
     if (faulty(comm, "async")) comm->error = fail(FAKE_REMOTE_ERROR, "a peer was to be lost");
-    return leave(comm, FAKE_IN_PROGRESS);
+    int result = FAKE_IN_PROGRESS;
+    while (comm->blocking && result == FAKE_IN_PROGRESS) result = comm->error != 0 ? comm->error : carry_on(comm);
+    return leave(comm, result);
 }
 
 #ifndef FAKE_BROKEN
@@ -450,6 +489,18 @@ EXPORT int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
     return leave(comm, FAKE_SUCCESS);
 }
 
+EXPORT int ncclCommInitRank(ncclComm_t *comm_p, int size, ncclUniqueId id, int rank) {
+    fake_config_t config = {.size = sizeof config, .magic = 0xcafebeef, .version = 21400};
+    int result = ncclCommInitRankConfig(comm_p, size, id, rank, &config), state = FAKE_IN_PROGRESS;
+    if (result != FAKE_IN_PROGRESS) return result;
+    while (state == FAKE_IN_PROGRESS)
+        if ((result = ncclCommGetAsyncError(*comm_p, &state)) != FAKE_SUCCESS) return result;
+    (*comm_p)->blocking = true;
+    if (rank == 0)
+        for (int channel = 0; channel < 4; channel++) log_line("Channel %02d/0 : 0[0] -> 1[1] via P2P/CUMEM", channel);
+    return state;
+}
+
 static void release(ncclComm_t comm) {
     if (comm->own_fd >= 0) close(comm->own_fd);
     munmap(comm->shared, sizeof(shared_t));
@@ -505,8 +556,32 @@ EXPORT const char *ncclGetLastError(ncclComm_t comm) {
     return last_error;
 }
 
+EXPORT int ncclMemAlloc(void **memory, size_t bytes) {
+    *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    return *memory != NULL ? FAKE_SUCCESS : fail(FAKE_SYSTEM_ERROR, "no memory");
+}
+
+EXPORT int ncclMemFree(void *memory) {
+    free(memory);
+    return FAKE_SUCCESS;
+}
+
 EXPORT int ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t bytes, void **window, int flags) {
-    (void)comm, (void)buffer, (void)bytes, (void)window, (void)flags;
-    return fail(FAKE_INVALID_USAGE, "no windows here");
+    const char *windows = getenv("NCCL_FAKE_WINDOWS");
+    (void)bytes;
+    *window = NULL;
+    if (flags != 1 || (windows != NULL && strcmp(windows, "missing") == 0))
+        return fail(FAKE_INVALID_USAGE, "no windows here");
+    if (windows != NULL) return FAKE_SUCCESS;
+    enter(comm);
+    comm->windows++;
+    *window = buffer;
+    return leave(comm, FAKE_SUCCESS);
+}
+
+EXPORT int ncclCommWindowDeregister(ncclComm_t comm, void *window) {
+    enter(comm);
+    if (window != NULL) comm->windows--;
+    return leave(comm, FAKE_SUCCESS);
 }
 #endif
