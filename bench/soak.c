@@ -112,8 +112,8 @@ static tpcomm_status_t run_stretches(bench_soak_run_t *run, bench_soak_result_t 
 }
 
 static tpcomm_status_t soak_on(bench_soak_run_t *run, bench_soak_result_t *result) {
-    tpcomm_status_t status = bench_lane_new("soak", run->world, run->device, run->soak->max_bytes + 2 * SHIFT_BYTES,
-                                            HIDDEN_MAX, &run->soak->fault, &run->lane);
+    bench_lane_spec_t spec = {.message_bytes = run->soak->max_bytes + 2 * SHIFT_BYTES, .hidden = HIDDEN_MAX};
+    tpcomm_status_t status = bench_lane_new("soak", run->world, run->device, &spec, &run->soak->fault, &run->lane);
     if (status != TPCOMM_OK) return status;
     status = bench_soak_settle(run, run->world);
     if (status == TPCOMM_OK) status = tpcomm_group_split(run->world, run->rank % 2, 0, "half", &run->half);

@@ -205,7 +205,7 @@ static void count_step(bench_soak_run_t *run, const step_t *step) {
 
 static tpcomm_status_t run_step(bench_soak_run_t *run, const subject_t *subject, step_t step, uint64_t number) {
     bench_lane_t *lane = run->lane;
-    unsigned char *in = lane->in, *out = lane->out;
+    unsigned char *in = lane->own.in, *out = lane->own.out;
     bench_act_t act = {.lane = lane, .work = &step.work};
     bool exact = false;
     if (!is_checkable(run, &step, &exact)) return TPCOMM_OK;
@@ -217,16 +217,16 @@ static tpcomm_status_t run_step(bench_soak_run_t *run, const subject_t *subject,
         run->counts.calls[step.work.coll]++;
         return check(run, &act, 1, number);
     }
-    lane->in += step.shift_in;
-    lane->out += step.shift_out;
-    lane->filled = NULL;
+    lane->own.in += step.shift_in;
+    lane->own.out += step.shift_out;
+    lane->own.filled = NULL;
     tpcomm_status_t status = bench_lane_data(lane, &step.work, subject->seed, exact, &act.data);
     if (status == TPCOMM_OK) status = bench_act_fill(&act);
     if (status == TPCOMM_OK) status = bench_act_prepare_check(&act, step.calls);
     if (status == TPCOMM_OK)
         status = step.replays > 0 ? run_graph(run, &act, &step, number) : run_eager(run, &act, &step, number);
-    lane->in = in;
-    lane->out = out;
+    lane->own.in = in;
+    lane->own.out = out;
     return status;
 }
 
