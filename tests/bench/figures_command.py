@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check that bench/matrix.py makes one run a point, goes on where it stopped and says what a histogram covers; that bench/plot.py makes
-tables of its files; and that the GPU peers say what they lack.
+tables and plots of its files, and docs/performance.md has those of bench/results/; and that the GPU peers say what they lack.
 
 usage: figures_command.py TPCOMM_BENCH ROOT
 """
@@ -13,6 +13,8 @@ import tempfile
 import unittest
 
 BENCH, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import plot  # noqa: E402
 
 
 def run(script, *arguments, **keywords):
@@ -78,7 +80,71 @@ class Figures(unittest.TestCase):
             json.dump({"schema": "tpcomm-replay/1"}, file)
         code, _, err = run("plot.py", path)
         self.assertEqual(code, 1)
-        self.assertIn("is no sweep: its schema is tpcomm-replay/1", err)
+        self.assertIn("its schema is tpcomm-replay/1", err)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("no marks\n")
+        code, _, err = run("plot.py", "--write", path)
+        self.assertEqual(code, 1)
+        self.assertIn("has no lines <!-- plot.py: begin -->", err)
+
+    def test_the_page_is_what_the_results_say(self):
+        code, out, err = run("plot.py", "--check", os.path.join(ROOT, "docs", "performance.md"), "--plots", os.path.join(ROOT, "docs", "plots"))
+        self.assertEqual((code, err), (0, ""), out)
+
+    def test_check_finds_each_difference(self):
+        results = sorted(glob.glob(os.path.join(ROOT, "bench", "results", "*.json")))
+        page, plots = os.path.join(self.folder, "page.md"), os.path.join(self.folder, "plots")
+        with open(page, "w", encoding="utf-8") as file:
+            file.write("<!-- plot.py: begin 2026-12-01-cpu-paths -->\n<!-- plot.py: end -->\n<!-- plot.py: begin -->\n<!-- plot.py: end -->\n")
+        self.assertEqual(run("plot.py", "--write", page, "--plots", plots)[0], 0)
+        self.assertEqual(run("plot.py", "--check", page, "--plots", plots)[0], 0)
+        with open(page, encoding="utf-8") as file:
+            text = file.read()
+        sweeps = [path for path in results if "sweep" in path]
+        for path in sweeps:
+            self.assertIn(f"`{os.path.basename(path)}`: ", text)
+        self.assertIn("](plots/2026-12-01-cpu-paths.svg)", text)
+        drawing = os.path.join(plots, "2026-12-01-cpu-paths.svg")
+        for path, old, new in ((page, "| 1 Ki | 1.61 |", "| 1 Ki | 1.60 |"), (drawing, "<circle", "<square")):
+            with open(path, encoding="utf-8") as file:
+                good = file.read()
+            self.assertIn(old, good)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(good.replace(old, new, 1))
+            code, out, _ = run("plot.py", "--check", page, "--plots", plots)
+            self.assertEqual(code, 1)
+            self.assertIn(f"{path} is not what bench/results/ says", out)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(good)
+        with open(os.path.join(plots, "old.svg"), "w", encoding="utf-8") as file:
+            file.write("left over")
+        self.assertIn("old.svg is not what", run("plot.py", "--check", page, "--plots", plots)[1])
+
+    def test_figures_of_each_kind(self):
+        """Cells of every kind of file are the file's figures; the floor stands beside those that have a link."""
+        def lines_of(name):
+            code, out, err = run("plot.py", os.path.join(ROOT, "bench", "results", f"2026-12-01-{name}.json"))
+            self.assertEqual((code, err), (0, ""))
+            return out.split("\n")
+        for name, wanted in (("cpu-peers", "| 16 Ki | 5.56 | 13.0 | 7.56 | 0.43 | 0.73 |"), ("cpu-paths", "| 64 Ki | 13.8 | 13.0 |"),
+                             ("gpu-oneshot-h200", "| 1 Mi | 7.46 | 4.57 | 2.89 |"), ("gpu-time-h200-shared", "| 64 Ki | 2.30 | 6.03 | 7.23 |"),
+                             ("fused-h200-shared", "| 1 | 4.62 | 5.27 | 4.00 | 5.06 |"), ("sweep-h200-shared-8-graph", "| 128 Ki | 7.43 | twoshot |")):
+            self.assertIn(wanted, lines_of(name), name)
+
+    def test_a_tuning_file(self):
+        tuning = os.path.join(self.folder, "tune.json")
+        done = subprocess.run([BENCH, "tune", "--device", "cpu", "--threads", "--output", tuning, "-b", "1K", "-e", "4K", "-n", "100", "-w", "2"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(tuning, encoding="utf-8") as file:
+            point = json.load(file)["manifest"]["curves"][0]["points"][0]
+        code, out, err = run("plot.py", tuning, "--plots", self.folder)
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("| bytes | cpu_oneshot | cpu_twoshot | chosen |", out)
+        self.assertIn(f"| 1 Ki | {plot.number(point['p50_us']['cpu_oneshot'])}", out)
+        with open(os.path.join(self.folder, "tune.svg"), encoding="utf-8") as file:
+            drawing = file.read()
+        self.assertEqual((drawing.count("<polyline"), drawing.count("<circle")), (2, 6))
 
     def test_matrix_failure(self):
         code, out, _ = run("matrix.py", BENCH, self.folder, "--path", "nosuch", "--ranks", "2", "--dtype", "bf16")
