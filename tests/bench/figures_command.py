@@ -34,7 +34,8 @@ class Figures(unittest.TestCase):
         with open(histogram, "w", encoding="utf-8") as file:
             json.dump({"schema": "tpcomm-histogram/1", "decode_only": {"1": 3, "4": 1}, "mixed": {"16": 1}}, file)
         return run("matrix.py", BENCH, os.path.join(self.folder, "m"), "--ranks", "2,3", "--dtype", "bf16,f32", "--path", "auto", "--min", "1K",
-                   "--max", "4K", "--histogram", histogram, "--hidden", "512", *more, "--", "--threads", "-n", "20", "-w", "2")
+                   "--max", "4K", "--histogram", histogram, os.path.join(ROOT, "bench", "histograms", "default.json"), "--hidden", "512", *more, "--",
+                   "--threads", "-n", "20", "-w", "2")
 
     def test_matrix_and_plot(self):
         code, out, err = self.matrix()
@@ -44,9 +45,16 @@ class Figures(unittest.TestCase):
                                  "cpu-all_reduce-3r-bf16-eager-auto-both.json"])
         # Messages of 1, 4 and 16 KiB: four of five calls, 7 of 23 KiB are in 1 to 4 KiB.
         with open(os.path.join(self.folder, "m", "coverage.json"), encoding="utf-8") as file:
-            shares = json.load(file)
+            told = json.load(file)
+        shares = told["histograms"][0]
+        self.assertEqual((told["base"], told["bytes_min"], told["bytes_max"]), (names[0][:-len(".json")], 1024, 4096))
         self.assertEqual((shares["calls"], shares["bytes"]), (4 / 5, 7 / 23))
         self.assertIn("80.0 % of the calls, 30.4 % of the bytes", out)
+        with open(os.path.join(self.folder, "m", names[0]), encoding="utf-8") as file:
+            p = {row["bytes"]: row["out_of_place"]["us"]["mean_us"] for row in json.load(file)["rows"]}
+        inside, beyond = 3 * p[1024] + p[4096], 4 * p[4096]  # 16 KiB by proportion: four times the greatest measured
+        self.assertAlmostEqual(shares["time"], inside / (inside + beyond))
+        self.assertGreater(told["histograms"][1]["calls"], 0)
 
         # One file gone, one cut short: these two are made again, the third is not.
         paths = [os.path.join(self.folder, "m", name) for name in names]
@@ -55,7 +63,8 @@ class Figures(unittest.TestCase):
         with open(paths[1], "r+", encoding="utf-8") as file:
             file.truncate(100)
         code, out, _ = self.matrix()
-        self.assertEqual((code, out.count(" is there"), out.count(": ok")), (0, 1, 2), out)
+        self.assertEqual((code, out.count(".json is there"), out.count(": ok")), (0, 1, 2), out)
+        self.assertIn("3 of 3 runs are there", out)
         self.assertEqual(os.stat(paths[2]).st_mtime_ns, kept)
 
         code, out, err = run("plot.py", *paths)
@@ -145,6 +154,37 @@ class Figures(unittest.TestCase):
         with open(os.path.join(self.folder, "tune.svg"), encoding="utf-8") as file:
             drawing = file.read()
         self.assertEqual((drawing.count("<polyline"), drawing.count("<circle")), (2, 6))
+
+    def test_matrix_varies_one_thing_at_a_time(self):
+        """Every variable once, from one base; the paths as the library lists them for the base's group; other wishes are other runs."""
+        code, out, err = run("matrix.py", BENCH, self.folder, "--ranks", "2,3", "--dtype", "f32", "--place", "out,in,both", "--op",
+                             "all_reduce,broadcast,all_reduce_rms_norm", "--hidden", "64", "--min", "1K", "--max", "1K", "--", "--threads", "-n", "20", "-w", "2")
+        self.assertEqual((code, err), (0, ""), out)
+        base = ["cpu", "all_reduce", "2r", "f32", "eager", "auto", "out"]
+        wanted = {"-".join(base)} | {"-".join([*base[:at], value, *base[at + 1:]]) for at, value in (
+            (1, "broadcast"), (1, "all_reduce_rms_norm"), (2, "3r"), (5, "cpu_oneshot"), (5, "cpu_twoshot"), (6, "in"), (6, "both"))}
+        files = sorted(glob.glob(os.path.join(self.folder, "*.json")))
+        self.assertEqual({os.path.basename(path)[:-len(".json")] for path in files}, wanted)
+        self.assertIn("8 of 8 runs are there", out)
+        for path in files:
+            with open(path, encoding="utf-8") as file:
+                data = json.load(file)
+            name = os.path.basename(path).split("-")
+            self.assertEqual(([row["path_asked"] for row in data["rows"]], len(data["manifest"]["ranks"]), data["manifest"]["settings"]["coll"]),
+                             ([name[5]], int(name[2][:-1]), name[1]))
+            self.assertEqual([data["rows"][0][place] is not None for place in ("out_of_place", "in_place")], [name[6][:-5] != "in", name[6][:-5] != "out"])
+        code, out, _ = run("matrix.py", BENCH, self.folder, "--ranks", "2", "--dtype", "f32", "--path", "auto", "--place", "out", "--min", "1K", "--max", "2K", "--",
+                           "--threads", "-n", "20", "-w", "2")
+        self.assertEqual((code, out.count(" is there"), out.count(": ok")), (0, 0, 1), out)  # the base's file is of other sizes
+
+    def test_matrix_ends_a_run_that_lasts(self):
+        slow = os.path.join(self.folder, "slow")
+        with open(slow, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nexec sleep 60\n")
+        os.chmod(slow, 0o755)
+        code, out, _ = run("matrix.py", slow, self.folder, "--limit-s", "0.2", "--path", "auto")
+        self.assertEqual(code, 1)
+        self.assertIn("ended after 0.2 s", out)
 
     def test_matrix_failure(self):
         code, out, _ = run("matrix.py", BENCH, self.folder, "--path", "nosuch", "--ranks", "2", "--dtype", "bf16")
