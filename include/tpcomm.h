@@ -272,8 +272,8 @@ TPCOMM_API tpcomm_status_t tpcomm_init_local(int32_t n, const int32_t *devices, 
 /* ---------------------------------------------------------------- ways out */
 
 /**
- * Agree to end: waits until every rank has called it, and on cuda until this rank's eager calls are done: the streams
- * they were made on may go then, before tpcomm_destroy. Afterwards the only legal calls are introspection and destroy.
+ * Agree to end: waits until every rank has called it, and on cuda until this rank's eager calls are done.
+ * Afterwards the only legal calls are introspection and destroy.
  * Collective: yes. Blocks: up to op_timeout_ms. Threads: one per communicator. Fails: as tpcomm_barrier.
  */
 TPCOMM_API tpcomm_status_t tpcomm_finalize(tpcomm_t *comm);
@@ -342,8 +342,7 @@ typedef struct {
  * @param call    not kept.
  * @param stream  cpu device: must be NULL, and the call returns when the result is there. cuda device: the stream the
  * call is enqueued on; a graph being captured there takes it; NULL (the legacy stream) is refused where ranks share a
- * device. It must last until the group's next call on another stream or tpcomm_finalize (else tpcomm_destroy) has
- * returned. Collective: every rank of the group, in the same order. Blocks: cpu device: until the peers arrive, each
+ * device. Collective: every rank of the group, in the same order. Blocks: cpu device: until the peers arrive, each
  * wait at most op_timeout_ms. Threads: one per communicator; a second gets BUSY at once. Fails: INVALID_ARG,
  * UNSUPPORTED, TOO_SMALL (a forced path cannot carry the size), BUSY, INVALID_STATE; MISMATCH, TIMEOUT, PEER_DIED,
  * ABORTED, PEER_FAILED, INTERRUPTED break the group.

@@ -231,7 +231,10 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     } else {
         status = choice.backend->run(comm->backends.state[choice.backend_index], &request, &outcome);
     }
-    if (status == TPCOMM_OK && comm->order != NULL) status = tpc_cuda_order_called(comm->order, where);
+    if (comm->order != NULL) {
+        tpcomm_status_t called = tpc_cuda_order_called(comm->order, where);
+        if (status == TPCOMM_OK) status = called;
+    }
     if (status != TPCOMM_OK && !refused) status = tpc_comm_break(comm, "", record, status);
     take_arrivals(&arrivals, &outcome);
     tpc_comm_note(record, &outcome);

@@ -23,8 +23,8 @@
 struct tpc_cuda_order {
     const tpc_cuda_facts_t *facts; /* of the rank's device: whose context the event belongs to */
     cudaEvent_t event;
-    bool called; /* an eager call was enqueued, on eager */
-    cudaStream_t eager;
+    bool called;                   /* an eager call was enqueued: the event is behind it */
+    unsigned long long eager;      /* the id of its stream, which may be gone by now: another can have its handle */
     unsigned long long capture_id; /* of the last captured call, on captured; 0: none */
     cudaStream_t captured;
     cudaGraphNode_t *last; /* that call's nodes, and the data of edges from them */
@@ -152,29 +152,20 @@ static tpcomm_status_t follow_capture(tpc_cuda_order_t *order, const tpc_cuda_ca
 
 tpcomm_status_t tpc_cuda_order_follow(tpc_cuda_order_t *order, const tpc_cuda_call_t *call) {
     if (call->capturing) return follow_capture(order, call);
-    cudaStream_t stream = (cudaStream_t)call->stream;
-    if (order->called && order->eager != stream) {
-        capture_t capture;
-        cudaError_t error = look(order->eager, &capture);
-        /* An event recorded there would pull this stream into the capture. */
-        if (error == cudaSuccess && capture.status != cudaStreamCaptureStatusNone)
-            return tpc_error(TPCOMM_ERR_INVALID_STATE,
-                             "the group's last call was on stream %p, which is being captured: this call on stream %p "
-                             "cannot be ordered after it",
-                             (void *)order->eager, (void *)stream);
-        if (error == cudaSuccess) error = cudaEventRecord(order->event, order->eager);
-        if (error == cudaSuccess) error = cudaStreamWaitEvent(stream, order->event, 0);
-        tpcomm_status_t status =
-            stream_error(error, call->stream, "cannot order this stream after the group's last one");
-        if (status != TPCOMM_OK) return status;
-    }
-    order->eager = stream;
-    order->called = true;
-    return TPCOMM_OK;
+    unsigned long long id = 0;
+    cudaError_t error = cudaStreamGetId((cudaStream_t)call->stream, &id);
+    if (error == cudaSuccess && order->called && order->eager != id)
+        error = cudaStreamWaitEvent((cudaStream_t)call->stream, order->event, 0);
+    order->eager = id;
+    return stream_error(error, call->stream, "cannot order this stream after the group's last one");
 }
 
 tpcomm_status_t tpc_cuda_order_called(tpc_cuda_order_t *order, const tpc_cuda_call_t *call) {
-    if (!call->capturing) return TPCOMM_OK;
+    if (!call->capturing) {
+        order->called = true;
+        return stream_error(cudaEventRecord(order->event, (cudaStream_t)call->stream), call->stream,
+                            "cannot mark the call's end");
+    }
     order->capture_id = call->capture_id;
     order->captured = (cudaStream_t)call->stream;
     return tpc_cuda_error(remember_call(order, call), "cannot tell what was captured");
@@ -201,7 +192,6 @@ static bool wait_idle(tpc_cuda_order_t *order, uint32_t timeout_ms) {
     bool idle = true;
     const tpc_cuda_driver_t *driver; /* the runtime's query would leave "not ready" as the caller's last error */
     if (tpc_cuda_driver(&driver) != TPCOMM_OK) return true;
-    if (tpc_cuda_error(cudaEventRecord(order->event, order->eager), "event") != TPCOMM_OK) return true;
     tpc_deadline_t deadline = tpc_deadline_in(timeout_ms, NULL, NULL);
     while ((idle = driver->EventQuery(order->event) != CUDA_ERROR_NOT_READY) == false &&
            tpc_deadline_left_ms(&deadline) > 0)

@@ -3,8 +3,8 @@
  * The order of one communicator's calls over CUDA streams, whichever backend carries each of them: a call begins after
  * the call before it has ended, also where that was on another stream.
  *
- * Nothing is enqueued while the caller stays on one stream. Where eager calls change it, the new stream waits for an
- * event on the old one, which must still be there and not be in a capture by then. Calls of one capture on several of
+ * An event is recorded behind each eager call; where the next is on another stream, that waits for it. The old stream
+ * is not touched again: its owner may have destroyed it, or be capturing on it. Calls of one capture on several of
  * its streams are joined by edges of the graph. Between a capture and anything else no edge is possible.
  */
 #ifndef TPC_DEVICE_CUDA_ORDER_H
@@ -35,7 +35,7 @@ void tpc_cuda_order_leave(const tpc_cuda_call_t *call);
 
 /** Put the call behind the one before. Right before it is enqueued. */
 tpcomm_status_t tpc_cuda_order_follow(tpc_cuda_order_t *order, const tpc_cuda_call_t *call);
-/** The call is enqueued. */
+/** The call is enqueued, or as much of it as did not fail. */
 tpcomm_status_t tpc_cuda_order_called(tpc_cuda_order_t *order, const tpc_cuda_call_t *call);
 
 /**

@@ -90,14 +90,10 @@ static void drop_stream(gpu_rank_t *rank) {
     rank->stream = NULL;
 }
 
-/* A stream may go behind finalize, and has to last where there is none. */
 static void tear_down(gpu_rank_t *rank) {
-    if (tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK) {
-        CHECK_OK(tpcomm_finalize(rank->comm));
-        drop_stream(rank);
-    }
+    if (tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK) CHECK_OK(tpcomm_finalize(rank->comm));
+    drop_stream(rank); /* before the communicator that used it */
     CHECK_OK(tpcomm_destroy(rank->comm));
-    drop_stream(rank);
 }
 
 typedef struct {

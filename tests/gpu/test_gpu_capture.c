@@ -148,11 +148,14 @@ static void two_streams(gpu_rank_t *rank) {
         CUDA_OK(cudaStreamWaitEvent(rank->stream, joined, 0));
         plan_check(&plan, rank, run, "two streams");
     }
-    plan_call(&plan, rank, 0, rank->stream); /* the stream of the last eager call must last */
     gpu_together(rank);
     CUDA_OK(cudaEventDestroy(forked));
     CUDA_OK(cudaEventDestroy(joined));
-    CUDA_OK(cudaStreamDestroy(side));
+    CUDA_OK(cudaStreamDestroy(side)); /* the last call's; the next is behind it all the same */
+    gpu_together(rank);
+    plan_fill(&plan, rank, 50);
+    plan_calls(&plan, rank, rank->stream);
+    plan_check(&plan, rank, 50, "behind a stream that is gone");
     plan_free(&plan);
 }
 
