@@ -147,7 +147,8 @@ enum {
     TPCOMM_PATH_UNFUSED = 7,       /**< calls with a norm: a reduction by a path of its own, then the norm */
     TPCOMM_PATH_CPU_ONESHOT = 8,   /**< cpu: every rank reads all inputs and reduces them itself */
     TPCOMM_PATH_CPU_TWOSHOT = 9,   /**< cpu: every rank reduces its share, then all read all shares */
-    TPCOMM_PATH_LOCAL = 10         /**< a group of one: a copy; with a norm: the norm alone */
+    TPCOMM_PATH_LOCAL = 10,        /**< a group of one: a copy; with a norm: the norm alone */
+    TPCOMM_PATH_RING = 11          /**< cuda: as twoshot, piece by piece through little memory: large messages */
 };
 
 /** Kind of device a group computes on. */

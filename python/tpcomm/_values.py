@@ -13,7 +13,7 @@ COLLS: Dict[str, int] = {"all_reduce": _abi.ALL_REDUCE, "barrier": _abi.BARRIER,
                          "all_gather": _abi.ALL_GATHER, "reduce_scatter": _abi.REDUCE_SCATTER,
                          "all_reduce_rms_norm": _abi.ALL_REDUCE_RMS_NORM, "reduce_scatter_rms_norm": _abi.REDUCE_SCATTER_RMS_NORM,
                          "all_gather_rows": _abi.ALL_GATHER_ROWS}
-PATHS: Dict[str, int] = {"auto": _abi.PATH_AUTO, "oneshot": _abi.PATH_ONESHOT, "twoshot": _abi.PATH_TWOSHOT,
+PATHS: Dict[str, int] = {"auto": _abi.PATH_AUTO, "oneshot": _abi.PATH_ONESHOT, "twoshot": _abi.PATH_TWOSHOT, "ring": _abi.PATH_RING,
                          "nccl": _abi.PATH_NCCL,
                          "fused_oneshot": _abi.PATH_FUSED_ONESHOT, "fused_twoshot": _abi.PATH_FUSED_TWOSHOT, "unfused": _abi.PATH_UNFUSED,
                          "cpu_oneshot": _abi.PATH_CPU_ONESHOT, "cpu_twoshot": _abi.PATH_CPU_TWOSHOT, "local": _abi.PATH_LOCAL}

@@ -36,7 +36,7 @@
     X(SHARE_DEVICE,    "SHARE_DEVICE",    BOOL, SHARED, "0",      0, 1,           "",      "", "several ranks may use one GPU")                              \
     X(WORKSPACE_BYTES, "WORKSPACE_BYTES", U64,  SHARED, "33554432", 65536, 1099511627776, "bytes", "", "limit of memory per rank that peers write")           \
     X(PEER_MEM,        "PEER_MEM",        WORD, SHARED, "auto",   0, 0,           "",      "auto|cumem|cudaipc", "how ranks share device memory (plain pointers between threads are cudaipc)")  \
-    X(PATH,            "PATH",            WORD, SHARED, "auto",   0, 0,           "",      "auto|oneshot|twoshot|nccl|fused_oneshot|fused_twoshot|unfused|cpu_oneshot|cpu_twoshot|local", "forced path of all_reduce; a fused or unfused one, of all_reduce_rms_norm") \
+    X(PATH,            "PATH",            WORD, SHARED, "auto",   0, 0,           "",      "auto|oneshot|twoshot|ring|nccl|fused_oneshot|fused_twoshot|unfused|cpu_oneshot|cpu_twoshot|local", "forced path of all_reduce; a fused or unfused one, of all_reduce_rms_norm") \
     X(DETERMINISTIC,   "DETERMINISTIC",   BOOL, SHARED, "0",      0, 1,           "",      "", "only paths of the one numerical result")                      \
     X(NCCL,            "NCCL",            BOOL, SHARED, "1",      0, 1,           "",      "", "use NCCL where it is found")                                  \
     X(CHECK,           "CHECK",           WORD, SHARED, "async",  0, 0,           "",      "off|async|sync", "how ranks' calls are compared on the host (docs/health.md)")    \

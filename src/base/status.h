@@ -52,10 +52,11 @@
     X(TPCOMM_PATH_UNFUSED, "unfused")                                                                                  \
     X(TPCOMM_PATH_CPU_ONESHOT, "cpu_oneshot")                                                                          \
     X(TPCOMM_PATH_CPU_TWOSHOT, "cpu_twoshot")                                                                          \
-    X(TPCOMM_PATH_LOCAL, "local")
+    X(TPCOMM_PATH_LOCAL, "local")                                                                                      \
+    X(TPCOMM_PATH_RING, "ring")
 
 /** One more than the greatest path constant: the size of arrays indexed by path. */
-#define TPC_PATH_END 11
+#define TPC_PATH_END 12
 
 /** The same of collectives. */
 #define TPC_COLL_END 19

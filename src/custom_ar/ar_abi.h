@@ -68,6 +68,30 @@ static inline size_t tpc_ar_workspace_bytes(int32_t size, size_t slot_bytes) {
     return TPC_AR_SLOT_OFFSET + 2u * tpc_ar_half_bytes(size, slot_bytes);
 }
 
+/**
+ * Behind the slots, the ring's memory (ring.cuh), where a group has one: a line of flags for each block,
+ * [kind][source], of which the own one counts the block's chunks; then the slots, [kind][source][block][depth], a piece
+ * each. Two kinds, the parts to reduce and the results; two ranks have the first alone. Flags begin as EMPTY, so that
+ * counts are 2^32 - 1 at first, and wrap.
+ */
+#define TPC_AR_RING_DEPTH         4u
+#define TPC_AR_RING_LINE          128u
+#define TPC_AR_RING_SIGNALLERS    32  /* threads of a block that store flags */
+#define TPC_AR_RING_MOVERS        256 /* threads of a block that move data */
+#define TPC_AR_RING_BLOCKS_AN_SM  3   /* by registers */
+#define TPC_AR_RING_BLOCK_THREADS (TPC_AR_RING_MOVERS + TPC_AR_RING_SIGNALLERS + TPC_AR_HEADER_THREADS)
+
+/** blocks 0: the group has no ring. */
+typedef struct {
+    uint32_t blocks;      /**< at most in a launch; less than TPC_AR_MAX_BLOCKS */
+    uint32_t piece_bytes; /**< of a chunk: what goes through a slot; a multiple of 16 */
+} tpc_ar_ring_t;
+
+static inline size_t tpc_ar_ring_bytes(int32_t size, tpc_ar_ring_t ring) {
+    size_t slots = (size_t)(size > 2 ? 2 : 1) * (size_t)(size - 1) * ring.blocks * TPC_AR_RING_DEPTH;
+    return ring.blocks * TPC_AR_RING_LINE + slots * ring.piece_bytes;
+}
+
 /** Parameters of every kernel, by value. What a kernel needs first comes first. */
 typedef struct {
     const void *in;
@@ -92,6 +116,9 @@ typedef struct {
     int32_t root;
     uint32_t lead; /**< turns that a thread pushes before it reduces: 1 or more */
     int32_t early; /**< not 0: a dependent launch, which may begin before its predecessor has ended; kernels that can */
+    uint32_t ring_offset; /**< of the ring's memory in a workspace, which is below 4 GiB; 0: none. These as well: */
+    uint32_t ring_blocks, ring_piece; /**< as tpc_ar_ring_t: memory, and not what this launch has */
+    uint32_t ring_chunks;             /**< of each block, in this launch */
     int32_t reserved;
 } tpc_ar_params_t;
 

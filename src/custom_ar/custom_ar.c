@@ -32,6 +32,13 @@ typedef struct {
 #define LARGEST_SLOT        (4u << 20)
 #define SMALLEST_SLOT       (16u << 10)
 
+/* The ring's share is half of the workspace at most, with as many blocks as that leaves, and slots beside it of what is
+ * worth a launch. A piece is what the threads of a block load together, of two ranks; a vector a thread, of many: about
+ * as much of the message is on its way. */
+#define RING_BLOCKS       128u
+#define RING_BLOCKS_LEAST 16u
+#define RING_SLOT_LEAST   (256u << 10)
+
 /* Groups that may run at the same time on one GPU: a grid is this much smaller than what fits, so that kernels which
  * wait for each other are resident together. */
 #define CONCURRENT_GROUPS 2
@@ -54,7 +61,8 @@ typedef struct {
     void *pinned;           /* the workspace's header as pinned; NULL: not */
     tpc_ar_params_t params; /* what does not change from call to call */
     int32_t blocks_max[TPC_AR_KINDS][THREADS_COUNT];
-    int32_t parts; /* kernels that may be resident on this device at once */
+    int32_t ring_blocks; /* that a ring's launch may have on every rank; 0: no ring */
+    int32_t parts;       /* kernels that may be resident on this device at once */
     bool shares_device;
     bool early; /* launches may be dependent ones (wait.cuh, begin_call and end_call) */
 } state_t;
@@ -65,11 +73,48 @@ static tpc_ar_said_t *said_by(const state_t *state, int32_t rank) {
     return (tpc_ar_said_t *)(void *)(state->control + 1) + (size_t)rank * TPC_AR_SAID_SLOTS;
 }
 
-/* Largest slot, a power of two, with which a rank's device workspace stays in the limit. */
-size_t tpc_ar_slot_bytes(const tpc_agreed_t *agreed) {
+static size_t workspace_with(int32_t size, size_t slot_bytes, tpc_ar_ring_t ring) {
+    return tpc_ar_workspace_bytes(size, slot_bytes) + (ring.blocks > 0 ? tpc_ar_ring_bytes(size, ring) : 0);
+}
+
+/* Largest slot, a power of two, with which a rank's device workspace stays in the limit; 0: none of `least` or more. */
+static size_t largest_slot(const tpc_agreed_t *agreed, tpc_ar_ring_t ring, size_t least) {
     size_t slot = agreed->size == 2 ? LARGEST_SLOT_OF_TWO : LARGEST_SLOT;
-    while (slot > SMALLEST_SLOT && tpc_ar_workspace_bytes(agreed->size, slot) > agreed->workspace_bytes) slot /= 2;
-    return tpc_ar_workspace_bytes(agreed->size, slot) <= agreed->workspace_bytes ? slot : 0;
+    while (slot > least && workspace_with(agreed->size, slot, ring) > agreed->workspace_bytes) slot /= 2;
+    return workspace_with(agreed->size, slot, ring) <= agreed->workspace_bytes ? slot : 0;
+}
+
+static tpc_ar_ring_t largest_ring(const tpc_agreed_t *agreed) {
+    int32_t size = agreed->size;
+    tpc_ar_ring_t ring = {.blocks = size == 2 ? RING_BLOCKS : RING_BLOCKS / 2,
+                          .piece_bytes = 16 * TPC_AR_RING_MOVERS *
+                                         (size == 2   ? 4
+                                          : size <= 4 ? 2
+                                                      : 1)};
+    while (ring.blocks >= RING_BLOCKS_LEAST && tpc_ar_ring_bytes(size, ring) > agreed->workspace_bytes / 2)
+        ring.blocks /= 2;
+    if (ring.blocks < RING_BLOCKS_LEAST) ring.blocks = 0;
+    return ring;
+}
+
+/* How a group's device workspace is divided. slot_bytes 0: the limit leaves no room for any path. */
+typedef struct {
+    size_t slot_bytes;
+    tpc_ar_ring_t ring;
+} sizes_t;
+
+/* Pure: gate, capacity and allocation come from it. */
+static sizes_t divide(const tpc_agreed_t *agreed) {
+    sizes_t sizes = {.ring = largest_ring(agreed)};
+    if (sizes.ring.blocks > 0) sizes.slot_bytes = largest_slot(agreed, sizes.ring, RING_SLOT_LEAST);
+    if (sizes.slot_bytes > 0) return sizes;
+    sizes.ring.blocks = 0;
+    sizes.slot_bytes = largest_slot(agreed, sizes.ring, SMALLEST_SLOT);
+    return sizes;
+}
+
+size_t tpc_ar_slot_bytes(const tpc_agreed_t *agreed) {
+    return divide(agreed).slot_bytes;
 }
 
 static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes_p) {
@@ -98,6 +143,17 @@ static tpc_ar_shape_t shape_for(const state_t *state, tpc_ar_form_t form, const 
     }
     return (tpc_ar_shape_t){
         .blocks = blocks > 0 ? (int32_t)blocks : 1, .threads = threads_of[which], .vectors = vectors};
+}
+
+/* Equal on all ranks. */
+static tpc_ar_shape_t ring_shape(const state_t *state, uint64_t bytes) {
+    uint64_t part =
+        state->params.size == 2 ? bytes : (bytes + (uint64_t)state->params.size - 1) / (uint64_t)state->params.size;
+    uint64_t blocks = (part + state->params.ring_piece - 1) / state->params.ring_piece;
+    uint64_t most = tpc_hook_value("ar_blocks", (uint64_t)state->ring_blocks);
+    if (most > (uint64_t)state->ring_blocks) most = (uint64_t)state->ring_blocks;
+    if (blocks > most) blocks = most;
+    return (tpc_ar_shape_t){.blocks = blocks > 0 ? (int32_t)blocks : 1, .threads = TPC_AR_RING_MOVERS, .vectors = 1};
 }
 
 /* ------------------------------------------------------------------ making */
@@ -141,17 +197,17 @@ void tpc_ar_say_call(const void *opaque, const tpc_ar_params_t *params, const tp
 }
 
 /* Of a kind, the fewest that any of its kernels may have. */
-static tpcomm_status_t size_grid(state_t *state, tpc_ar_kind_t kind, int which) {
+static tpcomm_status_t size_grid(const state_t *state, tpc_ar_kind_t kind, int32_t threads, int32_t *blocks_p) {
     const void *kernels[TPC_AR_KERNELS_MAX];
     size_t n = tpc_ar_kernels(kind, state->group.agreed.size, kernels);
     int32_t fewest = TPC_AR_MAX_BLOCKS;
     for (size_t i = 0; i < n; i++) {
         int32_t blocks = 0;
-        tpcomm_status_t status = tpc_ar_grid_limit(state, kernels[i], threads_of[which], &blocks);
+        tpcomm_status_t status = tpc_ar_grid_limit(state, kernels[i], threads, &blocks);
         if (status != TPCOMM_OK) return status;
         if (blocks < fewest) fewest = blocks;
     }
-    state->blocks_max[kind][which] = fewest;
+    *blocks_p = fewest;
     return TPCOMM_OK;
 }
 
@@ -163,12 +219,31 @@ static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts)
     state->early = sharing == 1 && facts[state->group.rank].arch >= 90;
     state->params.early = state->early;
     state->parts = sharing * CONCURRENT_GROUPS;
-    for (int kind = 0; kind < TPC_AR_KINDS; kind++)
+    for (int kind = 0; kind < TPC_AR_RING_FAST; kind++)
         for (int which = 0; which < THREADS_COUNT; which++) {
-            tpcomm_status_t status = size_grid(state, (tpc_ar_kind_t)kind, which);
+            tpcomm_status_t status =
+                size_grid(state, (tpc_ar_kind_t)kind, threads_of[which], &state->blocks_max[kind][which]);
             if (status != TPCOMM_OK) return status;
         }
+    state->ring_blocks = (int32_t)state->params.ring_blocks;
+    for (int kind = TPC_AR_RING_FAST; kind < TPC_AR_KINDS && state->ring_blocks > 0; kind++) {
+        int32_t blocks = 0;
+        tpcomm_status_t status =
+            size_grid(state, (tpc_ar_kind_t)kind, TPC_AR_RING_MOVERS + TPC_AR_RING_SIGNALLERS, &blocks);
+        if (status != TPCOMM_OK) return status;
+        if (blocks < state->ring_blocks) state->ring_blocks = blocks;
+    }
     return TPCOMM_OK;
+}
+
+/* The vote on the kernels, in which a ring's blocks become the fewest of any rank. */
+static tpcomm_status_t agree_on_kernels(state_t *state, tpcomm_status_t status) {
+    int32_t blocks[TPC_AR_MAX_RANKS];
+    status = tpc_team_gather(state->group.bootstrap, state->group.team, "prepare kernels", status, &state->ring_blocks,
+                             sizeof state->ring_blocks, blocks, state->group.deadline);
+    for (int32_t r = 0; r < state->group.agreed.size && status == TPCOMM_OK; r++)
+        if (blocks[r] < state->ring_blocks) state->ring_blocks = blocks[r];
+    return status;
 }
 
 /* Header and epochs of the own workspace; everything else stays EMPTY. */
@@ -220,16 +295,18 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
     tpc_cuda_scope_t scope;
     tpcomm_status_t status = tpc_cuda_enter(&group->devices[group->rank], &scope);
     if (status == TPCOMM_OK && group->agreed.size > 1) {
-        status = make_parts(state, group->devices);
-        status =
-            tpc_team_gather(group->bootstrap, group->team, "prepare kernels", status, NULL, 0, NULL, group->deadline);
+        sizes_t sizes = divide(&group->agreed);
+        state->slot_bytes = sizes.slot_bytes;
+        state->params.slot_bytes = (uint32_t)sizes.slot_bytes;
+        state->params.half_bytes = tpc_ar_half_bytes(group->agreed.size, sizes.slot_bytes);
+        state->params.ring_offset = (uint32_t)tpc_ar_workspace_bytes(group->agreed.size, sizes.slot_bytes);
+        state->params.ring_blocks = sizes.ring.blocks;
+        state->params.ring_piece = sizes.ring.piece_bytes;
+        status = agree_on_kernels(state, make_parts(state, group->devices));
         if (status == TPCOMM_OK) {
-            state->slot_bytes = tpc_ar_slot_bytes(&group->agreed);
-            state->params.slot_bytes = (uint32_t)state->slot_bytes;
-            state->params.half_bytes = tpc_ar_half_bytes(group->agreed.size, state->slot_bytes);
             tpc_device_memory_plan_t plan = {.methods = tpc_share_methods,
                                              .only = group->agreed.peer_mem,
-                                             .bytes = tpc_ar_workspace_bytes(group->agreed.size, state->slot_bytes),
+                                             .bytes = workspace_with(group->agreed.size, sizes.slot_bytes, sizes.ring),
                                              .probe_offset = TPC_AR_SLOT_OFFSET,
                                              .users = state->control->users};
             status = tpc_device_memory_open(group->bootstrap, group->team, group->devices, &plan, group->deadline,
@@ -272,6 +349,13 @@ static void destroy(void *opaque) {
 
 /* ------------------------------------------------------------------ calls */
 
+static const char *why_no_ring(const tpc_agreed_t *agreed, const tpc_call_key_t *key) {
+    if (key->coll != TPCOMM_ALL_REDUCE) return "the ring is a form of all_reduce";
+    if (key->dtype != TPCOMM_F32 && key->dtype != TPCOMM_F16 && key->dtype != TPCOMM_BF16)
+        return "the ring carries f32, f16 and bf16";
+    return divide(agreed).ring.blocks > 0 ? NULL : "TPCOMM_WORKSPACE_BYTES leaves no room for the ring";
+}
+
 static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key) {
     if (path == TPCOMM_PATH_LOCAL && agreed->size > 1) return "only a group of one rank needs no communication";
     if (agreed->device_kind != TPCOMM_DEVICE_CUDA) return "the group's device is not a GPU";
@@ -284,14 +368,15 @@ static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const
     if (tpc_coll_norms(key->coll)) return "it has no norm";
     if (path == TPCOMM_PATH_TWOSHOT && key->coll != TPCOMM_ALL_REDUCE)
         return "two-shot is a form of all_reduce; other collectives have one phase (oneshot)";
-    return NULL;
+    return path == TPCOMM_PATH_RING ? why_no_ring(agreed, key) : NULL;
 }
 
 static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) {
     const tpcomm_call_t *call = request->call;
     bool gathers_rows = call->coll == TPCOMM_ALL_GATHER_ROWS;
     tpc_ar_form_t form = {.coll = gathers_rows ? TPCOMM_ALL_GATHER : call->coll,
-                          .twoshot = request->path == TPCOMM_PATH_TWOSHOT};
+                          .twoshot = request->path == TPCOMM_PATH_TWOSHOT,
+                          .ring = request->path == TPCOMM_PATH_RING};
     tpc_ar_params_t params = state->params;
     bool moves = tpc_coll_moves_data(call->coll);
     size_t element = moves ? tpcomm_dtype_size(call->dtype) : 1;
@@ -301,12 +386,13 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
     uint64_t per_launch = tpc_ar_capacity(form, call->dtype, params.size, state->slot_bytes) / element;
     uint64_t packet = tpc_ar_packet_payload(form, call->dtype), owners = form.twoshot ? (uint64_t)params.size : 1;
     const tpc_flight_record_t *record = request->record; /* the call as its caller made it */
-    uint64_t facts[6] = {moves ? record->count : 0,
+    uint64_t facts[7] = {moves ? record->count : 0,
                          call->coll == TPCOMM_BROADCAST ? (uint64_t)call->root : 0,
                          0,
                          (uint64_t)(uint32_t)record->rows.hidden << 32 | record->rows.form,
                          (uint64_t)record->rows.eps << 32 | record->rows.bias,
-                         request->ordinal};
+                         request->ordinal,
+                         0};
     params.in = call->in;
     params.out = call->out;
     params.dtype = moves ? call->dtype : 0;
@@ -320,11 +406,13 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
                   (uint32_t)params.dtype << 20 | (uint32_t)request->capturing << 28;
     do {
         params.count = left < per_launch ? left : per_launch;
+        uint64_t bytes = params.count * element, packets = (bytes + packet - 1) / packet;
+        tpc_ar_shape_t shape =
+            form.ring ? ring_shape(state, bytes) : shape_for(state, form, &params, (packets + owners - 1) / owners);
         facts[2] = left;
+        facts[6] = form.ring ? (uint64_t)shape.blocks : 0; /* other grids are each rank's own affair */
         uint64_t hash = tpc_hash(TPC_HASH_START, facts, sizeof facts);
         params.hash = (uint32_t)(hash ^ hash >> 32);
-        uint64_t packets = (params.count * element + packet - 1) / packet;
-        tpc_ar_shape_t shape = shape_for(state, form, &params, (packets + owners - 1) / owners);
         tpc_ar_say(said_by(state, params.rank), params.what, params.hash, record);
         tpcomm_status_t status = tpc_cuda_error(tpc_ar_launch(form, &params, shape, request->stream), "launch");
         if (status != TPCOMM_OK) return status;
@@ -338,7 +426,8 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
 
 /* Message bytes that a rank writes for its peers. */
 static uint64_t wire_bytes(const tpc_request_t *request, int32_t rank, uint64_t size) {
-    if (request->path == TPCOMM_PATH_TWOSHOT) return 2 * request->bytes / size * (size - 1);
+    bool scatters = request->path == TPCOMM_PATH_TWOSHOT || (request->path == TPCOMM_PATH_RING && size > 2);
+    if (scatters) return 2 * request->bytes / size * (size - 1);
     if (request->call->coll == TPCOMM_BROADCAST && request->call->root != rank) return 0;
     return request->bytes * (size - 1);
 }
@@ -456,7 +545,7 @@ static const char *describe(const void *state) {
     return TPC_CUDA_ARCHITECTURES; /* of this build */
 }
 
-static const tpcomm_path_t paths[] = {TPCOMM_PATH_ONESHOT, TPCOMM_PATH_TWOSHOT, TPCOMM_PATH_LOCAL, 0};
+static const tpcomm_path_t paths[] = {TPCOMM_PATH_ONESHOT, TPCOMM_PATH_TWOSHOT, TPCOMM_PATH_RING, TPCOMM_PATH_LOCAL, 0};
 
 const tpc_backend_t tpc_custom_ar_backend = {
     .name = "custom_ar",

@@ -16,6 +16,7 @@ extern "C" size_t tpc_ar_packet_payload(tpc_ar_form_t form, tpcomm_dtype_t dtype
 }
 
 extern "C" size_t tpc_ar_capacity(tpc_ar_form_t form, tpcomm_dtype_t dtype, int32_t size, size_t slot_bytes) {
+    if (form.ring) return SIZE_MAX;
     size_t slot = form.twoshot ? slot_bytes / 2 : slot_bytes; /* two phases have slots of their own */
     return slot / 16 * tpc_ar_packet_payload(form, dtype) * (form.twoshot ? (size_t)size : 1);
 }
@@ -32,6 +33,14 @@ static void divide(tpc_ar_params_t &p, tpc_ar_form_t form, uint64_t bytes) {
     p.own_bytes = (uint32_t)(from >= bytes ? 0 : bytes - from < p.in_stride ? bytes - from : p.in_stride);
 }
 
+/* Parts as two-shot's, of any length; two ranks' is the message. Each block has as many chunks on all ranks. */
+static void divide_ring(tpc_ar_params_t &p, uint64_t bytes, uint64_t blocks) {
+    uint64_t ranks = (uint64_t)p.size, chunk = blocks * p.ring_piece;
+    p.parts_bytes = bytes;
+    p.in_stride = p.size == 2 ? bytes : ((bytes + 15) / 16 + ranks - 1) / ranks * 16;
+    p.ring_chunks = (uint32_t)((p.in_stride + chunk - 1) / chunk);
+}
+
 static bool has_parts(tpc_ar_form_t form) {
     return form.twoshot || form.coll == TPCOMM_REDUCE_SCATTER;
 }
@@ -43,6 +52,7 @@ extern "C" tpc_ar_kind_t tpc_ar_kind(tpc_ar_form_t form, const tpc_ar_params_t *
     uint64_t bytes = p.count * element_bytes(p.dtype), places = (uint64_t)(uintptr_t)p.in | (uint64_t)(uintptr_t)p.out;
     if (form.coll == TPCOMM_REDUCE_SCATTER) places |= p.in_stride;
     bool fast = bytes > 0 && (places | bytes) % 16 == 0 && p.op == TPCOMM_SUM && p.size <= 8;
+    if (form.ring) return fast ? TPC_AR_RING_FAST : TPC_AR_RING_GENERAL;
     if (has_parts(form)) return !fast ? TPC_AR_TWOSHOT_GENERAL : p.early ? TPC_AR_TWOSHOT_EARLY : TPC_AR_TWOSHOT_FAST;
     if (!fast) return TPC_AR_ONESHOT_GENERAL;
     if (p.early) return TPC_AR_ONESHOT_EARLY;
@@ -51,6 +61,7 @@ extern "C" tpc_ar_kind_t tpc_ar_kind(tpc_ar_form_t form, const tpc_ar_params_t *
 
 extern "C" size_t tpc_ar_kernels(tpc_ar_kind_t kind, int32_t size, const void *kernels[TPC_AR_KERNELS_MAX]) {
     if (kind == TPC_AR_RAW) return tpc_ar_raw_kernels(kernels);
+    if (kind == TPC_AR_RING_FAST || kind == TPC_AR_RING_GENERAL) return tpc_ar_ring_kernels(kind, size, kernels);
     if (kind == TPC_AR_TWOSHOT_FAST || kind == TPC_AR_TWOSHOT_EARLY || kind == TPC_AR_TWOSHOT_GENERAL)
         return tpc_ar_twoshot_kernels(kind, size, kernels);
     return tpc_ar_oneshot_kernels(kind, size, kernels);
@@ -62,6 +73,11 @@ extern "C" int tpc_ar_launch(tpc_ar_form_t form, const tpc_ar_params_t *params, 
     tpc_ar_params_t p = *params;
     uint32_t element = element_bytes(p.dtype);
     p.work_threads = shape.threads;
+    if (form.ring) {
+        divide_ring(p, p.count * element, (uint64_t)shape.blocks);
+        shape.threads = p.work_threads += TPC_AR_RING_SIGNALLERS;
+        return tpc_ar_launch_ring(&p, kind, shape, stream);
+    }
     if (has_parts(form)) divide(p, form, p.count * element);
     uint64_t longest = has_parts(form) ? p.longest_bytes : p.count * element;
     uint64_t turn = 16ull * (uint64_t)shape.blocks * (uint64_t)shape.threads * (kind == TPC_AR_ONESHOT_2 ? 2 : 1);

@@ -22,9 +22,10 @@ typedef struct {
 typedef struct {
     tpcomm_coll_t coll;
     bool twoshot; /**< all_reduce alone; reduce_scatter has one form */
+    bool ring;    /**< all_reduce of f32, f16, bf16 alone; not with twoshot */
 } tpc_ar_form_t;
 
-/** Bytes of the message (of a rank's part: all_gather, reduce_scatter) that one launch carries. */
+/** Bytes of the message (of a rank's part: all_gather, reduce_scatter) that one launch carries; a ring's, any. */
 size_t tpc_ar_capacity(tpc_ar_form_t form, tpcomm_dtype_t dtype, int32_t size, size_t slot_bytes);
 
 /** Bytes that a packet carries. */
@@ -32,7 +33,7 @@ size_t tpc_ar_packet_payload(tpc_ar_form_t form, tpcomm_dtype_t dtype);
 
 /**
  * Launch one kernel. work_threads and how the message is divided are set here (in_stride of a reduce_scatter by the
- * caller). Returns a cudaError_t as int.
+ * caller). Of a ring, all ranks have as many blocks, and threads are whole warps. Returns a cudaError_t as int.
  */
 int tpc_ar_launch(tpc_ar_form_t form, const tpc_ar_params_t *params, tpc_ar_shape_t shape, tpcomm_stream_t stream);
 
@@ -46,6 +47,8 @@ typedef enum {
     TPC_AR_TWOSHOT_EARLY,
     TPC_AR_TWOSHOT_GENERAL,
     TPC_AR_RAW,
+    TPC_AR_RING_FAST, /**< the last two have threads of their own number */
+    TPC_AR_RING_GENERAL,
     TPC_AR_KINDS
 } tpc_ar_kind_t;
 
@@ -61,10 +64,12 @@ int tpc_ar_launch_oneshot(const tpc_ar_params_t *params, tpc_ar_kind_t kind, tpc
                           tpcomm_stream_t stream);
 int tpc_ar_launch_twoshot(const tpc_ar_params_t *params, tpc_ar_kind_t kind, tpc_ar_shape_t shape, bool gathers,
                           tpcomm_stream_t stream);
+int tpc_ar_launch_ring(const tpc_ar_params_t *params, tpc_ar_kind_t kind, tpc_ar_shape_t shape, tpcomm_stream_t stream);
 int tpc_ar_launch_raw(tpc_ar_form_t form, const tpc_ar_params_t *params, tpc_ar_shape_t shape, uint32_t element,
                       tpcomm_stream_t stream);
 size_t tpc_ar_oneshot_kernels(tpc_ar_kind_t kind, int32_t size, const void *kernels[TPC_AR_KERNELS_MAX]);
 size_t tpc_ar_twoshot_kernels(tpc_ar_kind_t kind, int32_t size, const void *kernels[TPC_AR_KERNELS_MAX]);
+size_t tpc_ar_ring_kernels(tpc_ar_kind_t kind, int32_t size, const void *kernels[TPC_AR_KERNELS_MAX]);
 size_t tpc_ar_raw_kernels(const void *kernels[TPC_AR_KERNELS_MAX]);
 
 #ifdef __cplusplus

@@ -88,6 +88,15 @@ template <typename T> TPC_DEVICE vec_t round_sum(float *sum) {
     return round_vec<T>(sum);
 }
 
+/** Of all sources' values, combined: what the op makes of them at last, rounded. */
+template <typename T> TPC_DEVICE vec_t finish_vec(float *sum, int op, int size) {
+    if (op == TPCOMM_AVG) {
+#pragma unroll
+        for (int e = 0; e < element_t<T>::PER_VEC; e++) sum[e] = __fdiv_rn(sum[e], (float)size);
+    }
+    return round_sum<T>(sum);
+}
+
 /** The slots hold the other ranks in order, without the own one: slot r has rank r's packet below it, and rank r + 1's
  * above. */
 template <typename T, int N>
@@ -144,11 +153,7 @@ TPC_DEVICE vec_t reduce_general(const tpc_ar_params_t &p, uint32_t epoch, slots_
         combine_vec<T>(sum, v, r == 0, p.op);
     }
     if (w.dead) return nan_vec(element_t<T>::NAN_WORD);
-    if (p.op == TPCOMM_AVG) {
-#pragma unroll
-        for (int e = 0; e < element_t<T>::PER_VEC; e++) sum[e] = __fdiv_rn(sum[e], (float)p.size);
-    }
-    return round_sum<T>(sum);
+    return finish_vec<T>(sum, p.op, p.size);
 }
 
 #endif

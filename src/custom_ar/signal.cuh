@@ -83,7 +83,25 @@ TPC_DEVICE void count_take(uint32_t *count, uint32_t number) {
     asm volatile("red.relaxed.sys.global.add.u32 [%0], %1;" ::"l"(count), "r"(0u - number) : "memory");
 }
 
-/** A setting that the host may change while the kernel runs. */
+/**
+ * Flags, of data that is no packet. What this thread has done, and what others had done before they met it at a
+ * barrier, comes before the flags that it stores after a release.
+ */
+TPC_DEVICE void flag_release() {
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+TPC_DEVICE void flag_store(uint32_t *flag, uint32_t value) {
+    asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+/** A flag that has been seen, looked at once more: what came before it is there, for all whom this thread meets then.
+ */
+TPC_DEVICE uint32_t flag_acquire(const uint32_t *flag) {
+    uint32_t value;
+    asm volatile("ld.acquire.sys.global.b32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+
+/** A flag, before it is acquired; or a setting that the host may change while the kernel runs. */
 TPC_DEVICE uint32_t setting_load(const uint32_t *setting) {
     uint32_t value;
     asm volatile("ld.relaxed.sys.global.b32 %0, [%1];" : "=r"(value) : "l"(setting) : "memory");
@@ -124,6 +142,17 @@ TPC_DEVICE void compute_anew(uint32_t &x) {
 /** Barrier of a block's first `threads` threads, whole warps. The others may have ended. */
 TPC_DEVICE void team_barrier(unsigned threads) {
     asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+}
+
+/** Barrier `id` of so many of a block's first threads: whether any of them says yes. */
+TPC_DEVICE bool team_any(unsigned id, unsigned threads, bool mine) {
+    uint32_t any;
+    asm volatile("{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %3, 0;\n\tbarrier.red.or.pred q, %1, %2, p;\n\t"
+                 "selp.u32 %0, 1, 0, q;\n\t}"
+                 : "=r"(any)
+                 : "r"(id), "r"(threads), "r"((uint32_t)mine)
+                 : "memory");
+    return any != 0;
 }
 
 /** The value of the thread of the own warp whose number differs in these bits. All 32 threads call it together. */

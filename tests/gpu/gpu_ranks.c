@@ -255,6 +255,39 @@ void gpu_all_reduce(const gpu_rank_t *rank, void *in, void *out, tpcomm_dtype_t 
     gpu_pattern_check(rank, out, dtype, seed, count, what);
 }
 
+static void compare(const gpu_rank_t *rank, const tpcomm_call_t *call, const unsigned char *got,
+                    const unsigned char *want, size_t bytes, const char *what) {
+    for (size_t i = 0; i < bytes; i++)
+        if (got[i] != want[i])
+            FAIL("rank %d of %d: %s %s %s count %llu %s: byte %zu is %02x, want %02x", rank->rank, rank->size,
+                 tpcomm_coll_name(call->coll), tpcomm_dtype_name(call->dtype), tpcomm_op_name(call->op),
+                 (unsigned long long)call->count, what, i, got[i], want[i]);
+}
+
+void gpu_reduce_check(const gpu_rank_t *rank, tpcomm_call_t call, bool in_place, size_t misalign, uint64_t seed) {
+    bool scatters = call.coll == TPCOMM_REDUCE_SCATTER;
+    size_t element = tpcomm_dtype_size(call.dtype), bytes = call.count * element;
+    size_t total = scatters ? call.count * (size_t)rank->size : call.count,
+           from = scatters ? bytes * (size_t)rank->rank : 0;
+    unsigned char *host = malloc(total * element + 64), *want = malloc(total * element + 1);
+    CHECK(host && want);
+    unsigned char *in = rank->in + misalign * element, *out = in_place ? in + from : rank->out + (seed % 3) * element;
+    int kind = seed % 2 ? PATTERN_BITS : PATTERN_EXACT;
+    pattern_fill(kind, call.dtype, seed, rank->rank, total, host);
+    gpu_send(rank, in, host, total * element);
+    if (!in_place) CUDA_OK(cudaMemsetAsync(out, 0xEE, bytes + 64, rank->stream));
+    call.in = in;
+    call.out = out;
+    CHECK_OK(tpcomm_call(rank->comm, &call, rank->stream));
+    gpu_fetch(rank, host, out, bytes + (in_place ? 0 : 64));
+    CHECK_OK(tpcomm_async_status(rank->comm, NULL));
+    pattern_result(kind, call.dtype, call.op, seed, rank->size, total, want);
+    compare(rank, &call, host, want + from, bytes, in_place ? "in place" : "");
+    for (size_t i = 0; i < 64 && !in_place; i++) CHECK(host[bytes + i] == 0xEE);
+    free(host);
+    free(want);
+}
+
 void gpu_together(const gpu_rank_t *rank) {
     gpu_sync(rank);
     CHECK_OK(tpcomm_host_barrier(rank->comm, 0));

@@ -88,6 +88,12 @@ tpcomm_status_t gpu_enqueue(const gpu_rank_t *rank, size_t count);
  */
 void gpu_await_failure(const gpu_rank_t *rank, tpcomm_status_t want, const char *piece, const char *another);
 
+/**
+ * One all_reduce or reduce_scatter by call's path, dtype, op and count, in and out being the rank's buffers, misaligned
+ * by so many elements; out compared with the numbers contract, and what lies behind it.
+ */
+void gpu_reduce_check(const gpu_rank_t *rank, tpcomm_call_t call, bool in_place, size_t misalign, uint64_t seed);
+
 /** All ranks' streams are idle and all ranks are here: memory may be allocated and freed until the next call. */
 void gpu_together(const gpu_rank_t *rank);
 

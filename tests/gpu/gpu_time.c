@@ -98,11 +98,15 @@ static void time_shape(const gpu_rank_t *rank, size_t bytes, const shape_t *shap
 }
 
 static size_t list_shapes(const options_t *options, int32_t size, size_t bytes, shape_t *shapes) {
-    static const tpcomm_path_t paths[] = {TPCOMM_PATH_ONESHOT, TPCOMM_PATH_TWOSHOT};
+    static const tpcomm_path_t paths[] = {TPCOMM_PATH_ONESHOT, TPCOMM_PATH_TWOSHOT, TPCOMM_PATH_RING};
     size_t n = 0;
-    for (int p = 0; p < 2; p++) {
-        if (options->path != 0 ? options->path != paths[p] : size == 2 && p == 1) continue;
+    for (int p = 0; p < 3; p++) {
+        bool worth = p == 0 || (p == 1 && size > 2) || (p == 2 && bytes >= 1 << 20);
+        if (options->path != 0 ? options->path != paths[p] : !worth) continue;
         shapes[n++] = (shape_t){.threads = -1, .path = paths[p]};
+        for (int blocks = 16; p == 2 && options->sweep && blocks <= 64; blocks *= 2)
+            shapes[n++] = (shape_t){.threads = -1, .blocks = blocks, .path = paths[p]};
+        if (p == 2) continue;
         for (int threads = 0; threads < 4 && options->sweep; threads++)
             for (int vectors = 1; vectors <= (size == 2 && p == 0 ? 2 : 1); vectors *= 2)
                 for (int half = 0; half < 2; half++) {
@@ -138,7 +142,9 @@ static void timing(gpu_rank_t *rank) {
                         if (options->us[r][i] > us[i]) us[i] = options->us[r][i];
                 if (us[0] < least) least = us[0], best = shapes[s];
                 printf("%d ranks %9zu bytes %-8s ", rank->size, bytes, tpcomm_path_name(shapes[s].path));
-                if (shapes[s].threads < 0)
+                if (shapes[s].threads < 0 && shapes[s].blocks > 0)
+                    printf("%3d blocks at most   ", shapes[s].blocks);
+                else if (shapes[s].threads < 0)
                     printf("own shape            ");
                 else
                     printf("%3d thr %d vec %3d blk ", 64 << shapes[s].threads, shapes[s].vectors, shapes[s].blocks);
@@ -180,11 +186,14 @@ int main(int argc, char **argv) {
         if (c == 'E') options.early = atoi(optarg);
         if (c == 'l') options.lead = atoi(optarg);
         if (c == 'P') options.processes = true;
-        if (c == 'p') options.path = strcmp(optarg, "twoshot") == 0 ? TPCOMM_PATH_TWOSHOT : TPCOMM_PATH_ONESHOT;
+        if (c == 'p')
+            options.path = strcmp(optarg, "twoshot") == 0 ? TPCOMM_PATH_TWOSHOT
+                           : strcmp(optarg, "ring") == 0  ? TPCOMM_PATH_RING
+                                                          : TPCOMM_PATH_ONESHOT;
         if (c == 'j' && (options.json = fopen(optarg, "ae")) == NULL) return 2;
         if (c == 'h' || c == '?') {
             printf("usage: gpu_time [--ranks N] [--each (a GPU a rank) [--processes]] [--from BYTES] [--to BYTES] "
-                   "[--path oneshot|twoshot] [--early 0|1 (dependent launch)] [--lead TURNS] [--sweep (shapes)] "
+                   "[--path oneshot|twoshot|ring] [--early 0|1 (dependent launch)] [--lead TURNS] [--sweep (shapes)] "
                    "[--json FILE (lines "
                    "are appended)]\n");
             return c == 'h' ? 0 : 2;

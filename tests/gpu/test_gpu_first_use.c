@@ -15,8 +15,10 @@ static void pause_ms(long ms) {
 }
 
 static void each_kernel(gpu_rank_t *rank) {
-    static const tpcomm_coll_t colls[] = {TPCOMM_ALL_REDUCE, TPCOMM_ALL_REDUCE, TPCOMM_REDUCE_SCATTER,
-                                          TPCOMM_BROADCAST,  TPCOMM_ALL_GATHER, TPCOMM_BARRIER};
+    static const tpcomm_coll_t colls[] = {TPCOMM_ALL_REDUCE,     TPCOMM_ALL_REDUCE, TPCOMM_ALL_REDUCE,
+                                          TPCOMM_REDUCE_SCATTER, TPCOMM_BROADCAST,  TPCOMM_ALL_GATHER,
+                                          TPCOMM_BARRIER};
+    static const tpcomm_path_t paths[] = {TPCOMM_PATH_ONESHOT, TPCOMM_PATH_TWOSHOT, TPCOMM_PATH_RING};
     static const size_t counts[] = {4096, 4097, 1 << 20}; /* fast, general, several vectors a thread */
     int made = 0;
     for (size_t c = 0; c < sizeof colls / sizeof *colls; c++)
@@ -26,11 +28,12 @@ static void each_kernel(gpu_rank_t *rank) {
                                       .coll = colls[c],
                                       .dtype = dtype,
                                       .op = TPCOMM_SUM,
-                                      .path = c == 1 ? TPCOMM_PATH_TWOSHOT : TPCOMM_PATH_ONESHOT,
+                                      .path = c < 3 ? paths[c] : TPCOMM_PATH_ONESHOT,
                                       .in = rank->in,
                                       .out = rank->out,
                                       .count = counts[n]};
                 if (colls[c] != TPCOMM_ALL_REDUCE && n == 2) continue;
+                if (call.path == TPCOMM_PATH_RING && dtype > TPCOMM_BF16) continue;
                 if (made++ % rank->size != rank->rank) pause_ms(3); /* the peers come while one waits */
                 CHECK_OK(tpcomm_call(rank->comm, &call, rank->stream));
                 CUDA_OK(cudaStreamSynchronize(rank->stream));

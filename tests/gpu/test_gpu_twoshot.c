@@ -10,40 +10,6 @@
 
 enum { ROOM = 40 << 20 };
 
-static void compare(const gpu_rank_t *rank, const tpcomm_call_t *call, const unsigned char *got,
-                    const unsigned char *want, size_t bytes, const char *what) {
-    for (size_t i = 0; i < bytes; i++)
-        if (got[i] != want[i])
-            FAIL("rank %d of %d: %s %s %s count %llu %s: byte %zu is %02x, want %02x", rank->rank, rank->size,
-                 tpcomm_coll_name(call->coll), tpcomm_dtype_name(call->dtype), tpcomm_op_name(call->op),
-                 (unsigned long long)call->count, what, i, got[i], want[i]);
-}
-
-/* One all_reduce or reduce_scatter; misalign in elements. */
-static void one(const gpu_rank_t *rank, tpcomm_call_t call, bool in_place, size_t misalign, uint64_t seed) {
-    bool scatters = call.coll == TPCOMM_REDUCE_SCATTER;
-    size_t element = tpcomm_dtype_size(call.dtype), bytes = call.count * element;
-    size_t total = scatters ? call.count * (size_t)rank->size : call.count,
-           from = scatters ? bytes * (size_t)rank->rank : 0;
-    unsigned char *host = malloc(total * element + 64), *want = malloc(total * element + 1);
-    CHECK(host && want);
-    unsigned char *in = rank->in + misalign * element, *out = in_place ? in + from : rank->out + (seed % 3) * element;
-    int kind = seed % 2 ? PATTERN_BITS : PATTERN_EXACT;
-    pattern_fill(kind, call.dtype, seed, rank->rank, total, host);
-    gpu_send(rank, in, host, total * element);
-    if (!in_place) CUDA_OK(cudaMemsetAsync(out, 0xEE, bytes + 64, rank->stream));
-    call.in = in;
-    call.out = out;
-    CHECK_OK(tpcomm_call(rank->comm, &call, rank->stream));
-    gpu_fetch(rank, host, out, bytes + (in_place ? 0 : 64));
-    CHECK_OK(tpcomm_async_status(rank->comm, NULL));
-    pattern_result(kind, call.dtype, call.op, seed, rank->size, total, want);
-    compare(rank, &call, host, want + from, bytes, in_place ? "in place" : "");
-    for (size_t i = 0; i < 64 && !in_place; i++) CHECK(host[bytes + i] == 0xEE);
-    free(host);
-    free(want);
-}
-
 static tpcomm_call_t call_of(bool scatters, tpcomm_dtype_t dtype, tpcomm_op_t op, uint64_t count) {
     return (tpcomm_call_t){.struct_size = sizeof(tpcomm_call_t),
                            .coll = scatters ? TPCOMM_REDUCE_SCATTER : TPCOMM_ALL_REDUCE,
@@ -59,12 +25,12 @@ static void reductions(gpu_rank_t *rank) {
     for (tpcomm_dtype_t dtype = TPCOMM_F32; dtype <= TPCOMM_F64; dtype++)
         for (tpcomm_op_t op = TPCOMM_SUM; op <= TPCOMM_PROD; op++)
             for (size_t c = 0; c < sizeof counts / sizeof *counts && tpc_reduction_defined(dtype, op); c++, seed++)
-                one(rank, call_of(seed % 3 == 0, dtype, op, counts[c]), seed % 4 < 2,
-                    seed % 5 == 0 ? (seed + (uint64_t)rank->rank) % 3 : 0, seed);
+                gpu_reduce_check(rank, call_of(seed % 3 == 0, dtype, op, counts[c]), seed % 4 < 2,
+                                 seed % 5 == 0 ? (seed + (uint64_t)rank->rank) % 3 : 0, seed);
     for (int scatters = 0; scatters < 2; scatters++) { /* several launches */
-        one(rank, call_of(scatters, TPCOMM_BF16, TPCOMM_SUM, scatters ? 2200000 : 17000000), false, 0, 7);
-        one(rank, call_of(scatters, TPCOMM_I64, TPCOMM_MAX, scatters ? 300001 : 2300001), true, 0, 8);
-        one(rank, call_of(scatters, TPCOMM_F32, TPCOMM_SUM, 0), false, 0, 9);
+        gpu_reduce_check(rank, call_of(scatters, TPCOMM_BF16, TPCOMM_SUM, scatters ? 2200000 : 17000000), false, 0, 7);
+        gpu_reduce_check(rank, call_of(scatters, TPCOMM_I64, TPCOMM_MAX, scatters ? 300001 : 2300001), true, 0, 8);
+        gpu_reduce_check(rank, call_of(scatters, TPCOMM_F32, TPCOMM_SUM, 0), false, 0, 9);
     }
 }
 

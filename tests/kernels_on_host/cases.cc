@@ -99,6 +99,41 @@ static std::string broadcasts(config_t &config) {
     return run_healthy(group);
 }
 
+/* ------------------------------------------------------------------ the ring */
+
+/* A group with a ring; each block's threads are three warps, so there are few blocks. */
+static tpc_ar_ring_t draw_ring(random_t &random) {
+    static const uint32_t pieces[] = {16, 64, 80, 256, 512};
+    return {(uint32_t)random.between(1, 3), random.pick(pieces)};
+}
+
+/* Check messages of any number of chunks through the ring, among other calls; flags count over their wrap. */
+static std::string ring(config_t &config) {
+    random_t random = numbers(config);
+    int size = random.pick(sizes);
+    if (random.chance(.2)) config.slow_rank = random.between(0, size - 1);
+    begin(size, config);
+    tpc_ar_ring_t ring = draw_ring(random);
+    group_t group(size, 64, draw_epoch(random), random, ring);
+    payload_t payload = random.chance(.3) ? HOSTILE : RANDOM_BITS;
+    for (int i = random.between(1, 5); i > 0; i--)
+        group.make(random.chance(.8) ? group.draw_ring_call() : group.draw_call(), payload);
+    return run_healthy(group);
+}
+
+/* Check groups of more ranks than the fast kernels serve, by every form. */
+static std::string many(config_t &config) {
+    random_t random = numbers(config);
+    int size = random.between(9, 16);
+    if (random.chance(.2)) config.slow_rank = random.between(0, size - 1);
+    begin(size, config);
+    tpc_ar_ring_t ring = {(uint32_t)random.between(1, 2), 64};
+    group_t group(size, 64, draw_epoch(random), random, ring);
+    for (int i = random.between(1, 4); i > 0; i--)
+        group.make(random.chance(.4) ? group.draw_ring_call() : group.draw_call());
+    return run_healthy(group);
+}
+
 /* ------------------------------------------------------------------ failures */
 
 static const uint32_t TIMEOUT = (uint32_t)-TPCOMM_ERR_TIMEOUT, MISMATCH = (uint32_t)-TPCOMM_ERR_MISMATCH,
@@ -117,9 +152,13 @@ static std::string check_failure(const group_t &group, int rank, uint32_t status
     return "";
 }
 
-/* Check that ranks whose peer is missing (or two of them), or comes too late, end by the deadline, say who it was, and
- * get through their queue. */
-static std::string missing(config_t &config) {
+static call_t draw_call(group_t &group, bool rings) {
+    return rings ? group.draw_ring_call() : group.draw_call();
+}
+
+/* Ranks whose peer is missing (or two of them), or comes too late, end by the deadline, say who it was, and get through
+ * their queue. */
+static std::string missing_calls(config_t &config, bool rings) {
     static const uint32_t timeouts[] = {100, 400, 1600, 6000};
     random_t random = numbers(config);
     int size = random.pick(sizes), absent = random.between(0, size - 1), healthy = random.between(0, 3),
@@ -128,7 +167,7 @@ static std::string missing(config_t &config) {
     int also = !late && size > 3 && random.chance(.5) ? (absent + 1) % size : absent;
     config.time_passes = true;
     begin(size, config);
-    group_t group(size, random.pick(slots), draw_epoch(random), random);
+    group_t group(size, random.pick(slots), draw_epoch(random), random, rings ? draw_ring(random) : tpc_ar_ring_t());
     uint64_t soonest_ms = UINT64_MAX;
     for (int r = 0; r < size; r++) {
         uint32_t *timeout_ms = &group.header(r)->timeout_ms, limit = random.pick(timeouts);
@@ -139,10 +178,10 @@ static std::string missing(config_t &config) {
             at_step((int64_t)random.below(1u << random.between(4, 16)), [=] { *timeout_ms = limit; });
         }
     }
-    for (int i = 0; i < healthy; i++) group.make(group.draw_call());
+    for (int i = 0; i < healthy; i++) group.make(draw_call(group, rings));
     uint64_t arrival_ns = (soonest_ms + 1000) * 1000000;
     for (int i = 0; i <= after; i++) {
-        std::vector<call_t> calls((size_t)size, group.draw_call());
+        std::vector<call_t> calls((size_t)size, draw_call(group, rings));
         if (!late) calls[(size_t)absent].count = calls[(size_t)also].count = SIZE_MAX;
         group.make_each(calls);
         if (late && i == 0) delay_last(absent, arrival_ns);
@@ -170,15 +209,26 @@ static std::string missing(config_t &config) {
     return wrong;
 }
 
+/* Check that ranks end by the deadline and name the one that is missing. */
+static std::string missing(config_t &config) {
+    return missing_calls(config, false);
+}
+
+/* Check the same in the ring. */
+static std::string missing_ring(config_t &config) {
+    return missing_calls(config, true);
+}
+
 /* Check that the host's word ends all waits, at whatever moment, also those of calls still queued. */
 static std::string aborted(config_t &config) {
     random_t random = numbers(config);
     int size = random.pick(sizes), complete = random.between(0, 3), absent = random.between(0, size - 1);
     begin(size, config);
-    group_t group(size, random.pick(slots), draw_epoch(random), random);
-    for (int i = 0; i < complete; i++) group.make(group.draw_call());
+    bool rings = random.chance(.2);
+    group_t group(size, random.pick(slots), draw_epoch(random), random, rings ? draw_ring(random) : tpc_ar_ring_t());
+    for (int i = 0; i < complete; i++) group.make(draw_call(group, rings));
     for (int i = random.between(1, 4); i > 0; i--) {
-        std::vector<call_t> calls((size_t)size, group.draw_call());
+        std::vector<call_t> calls((size_t)size, draw_call(group, rings));
         calls[(size_t)absent].count = SIZE_MAX;
         group.make_each(calls);
     }
@@ -257,9 +307,19 @@ static std::string overlap(config_t &config) {
     return wrong;
 }
 
-const case_t cases[] = {
-    {"dtypes", 60, dtypes},      {"mixed", 300, mixed},          {"wrap", 200, wrap},
-    {"payloads", 200, payloads}, {"broadcasts", 40, broadcasts}, {"missing", 400, missing},
-    {"aborted", 200, aborted},   {"mismatch", 200, mismatch},    {"overlap", 200, overlap},
-    {"alone", 200, alone},       {"norms", 80, norms},           {"missing_norms", 30, missing_norms}};
+const case_t cases[] = {{"dtypes", 60, dtypes},
+                        {"mixed", 300, mixed},
+                        {"wrap", 200, wrap},
+                        {"payloads", 200, payloads},
+                        {"broadcasts", 40, broadcasts},
+                        {"missing", 400, missing},
+                        {"aborted", 200, aborted},
+                        {"mismatch", 200, mismatch},
+                        {"overlap", 200, overlap},
+                        {"ring", 60, ring},
+                        {"missing_ring", 40, missing_ring},
+                        {"alone", 200, alone},
+                        {"many", 20, many},
+                        {"norms", 80, norms},
+                        {"missing_norms", 30, missing_norms}};
 const int case_count = sizeof(cases) / sizeof(cases[0]);

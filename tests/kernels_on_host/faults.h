@@ -27,6 +27,12 @@
     X(late_dependency, "mixed", "WR")          /* dependent launch: pushes before its predecessor has ended */         \
     X(phases_share_slots, "mixed", "WRA")      /* two-shot: results travel through the parts' slots */                 \
     X(result_kept_back, "mixed", "WRA")        /* two-shot: an owner does not send one result */                       \
+    X(ring_too_short, "ring", "WRA")           /* one slot fewer than the proof wants */                               \
+    X(ring_not_released, "ring", "W")          /* flags are stored without a fence */                                  \
+    X(ring_not_acquired, "ring", "W")          /* flags are seen by relaxed loads alone */                             \
+    X(ring_signals_early, "ring", "WRA")       /* a flag goes out before all of a chunk is pushed */                   \
+    X(ring_wait_alone, "ring", "WRA")          /* threads that do not look at flags do not meet those that do */       \
+    X(ring_count_ends, "ring", "WRA")          /* chunks are counted as if the count never wrapped */                  \
     X(norm_tree_upward, "norms", "WRA")        /* a group's squares are added in another order */                      \
     X(norm_no_barrier, "norms", "WRA")         /* a warp reads the groups' sums before they are there */               \
     X(norm_row_dropped, "norms", "WRA")        /* a row is not pushed to its last reader */                            \

@@ -25,7 +25,7 @@ static bool reduces(const call_t &call) {
 }
 
 static tpc_ar_form_t form_of(const call_t &call) {
-    tpc_ar_form_t form = {call.coll, call.twoshot};
+    tpc_ar_form_t form = {call.coll, call.twoshot, call.ring};
     return form;
 }
 
@@ -34,9 +34,11 @@ static tpc_reduce_fn_t reference(const call_t &call) {
 }
 
 std::string describe(const call_t &call) {
-    return (call.twoshot ? "two-shot " : "") + std::string(tpcomm_coll_name(call.coll)) + " of " +
-           std::to_string(call.count) + " " + tpcomm_dtype_name(call.dtype) +
-           (reduces(call) ? std::string(", ") + tpcomm_op_name(call.op) : "") +
+    return (call.ring      ? "ring "
+            : call.twoshot ? "two-shot "
+                           : "") +
+           std::string(tpcomm_coll_name(call.coll)) + " of " + std::to_string(call.count) + " " +
+           tpcomm_dtype_name(call.dtype) + (reduces(call) ? std::string(", ") + tpcomm_op_name(call.op) : "") +
            (call.coll == TPCOMM_BROADCAST ? ", root " + std::to_string(call.root) : "");
 }
 
@@ -46,10 +48,11 @@ static std::string where(size_t call, int rank, const call_t &what) {
 
 /* ------------------------------------------------------------------ workspaces */
 
-group_t::group_t(int size, size_t slot_bytes, uint32_t first_epoch, random_t &random)
-    : size(size), early(random.chance(.4)), slot_bytes(slot_bytes), first_epoch(first_epoch), random(random) {
+group_t::group_t(int size, size_t slot_bytes, uint32_t first_epoch, random_t &random, tpc_ar_ring_t ring)
+    : size(size), early(random.chance(.4)), slot_bytes(slot_bytes), ring(ring), first_epoch(first_epoch),
+      random(random) {
     for (int r = 0; r < size; r++) {
-        size_t bytes = tpc_ar_workspace_bytes(size, slot_bytes);
+        size_t bytes = tpc_ar_workspace_bytes(size, slot_bytes) + tpc_ar_ring_bytes(size, ring);
         unsigned char *memory = hostrun::allocate(r, bytes, "workspace");
         memset(memory, 0xFF, bytes);
         memset(memory, 0, sizeof(tpc_ar_header_t));
@@ -94,6 +97,20 @@ call_t group_t::draw_call() {
     if (random.chance(.1)) call.count = most;
     if (random.chance(.4)) call.count -= call.count % (16 / element_bytes(call.dtype)); /* whole vectors */
     return call;
+}
+
+call_t group_t::draw_ring_call() {
+    call_t call = {TPCOMM_ALL_REDUCE, dtypes[random.below(3)], TPCOMM_SUM, 0, 0, false, true};
+    if (random.chance(.5)) call.op = random.pick(ops);
+    size_t chunk = (size_t)(size == 2 ? 1 : size) * ring.piece_bytes / element_bytes(call.dtype);
+    call.count = random.below((uint32_t)(chunk * (random.chance(.5) ? 3 : 14)) + 1);
+    if (random.chance(.6)) call.count -= call.count % (16 / element_bytes(call.dtype)); /* whole vectors */
+    return call;
+}
+
+/* Whole warps. */
+tpc_ar_shape_t group_t::draw_ring_shape() {
+    return {random.between(1, (int)ring.blocks), random.chance(.8) ? 32 : 64, 1};
 }
 
 tpc_ar_shape_t group_t::draw_shape() {
@@ -156,6 +173,9 @@ tpc_ar_params_t group_t::base_params(int rank) const {
     for (int k = 0; k < size; k++) params.workspace[k] = workspace[(size_t)((rank + k) % size)];
     params.slot_bytes = (uint32_t)slot_bytes;
     params.half_bytes = tpc_ar_half_bytes(size, slot_bytes);
+    params.ring_offset = (uint32_t)tpc_ar_workspace_bytes(size, slot_bytes);
+    params.ring_blocks = ring.blocks;
+    params.ring_piece = ring.piece_bytes;
     params.host_fail = host_fail[(size_t)rank];
     params.report = report[(size_t)rank];
     params.rank = rank;
@@ -175,8 +195,8 @@ void group_t::launch(int rank, const call_t &call, part_t &part, tpc_ar_shape_t 
     params.count = call.count;
     params.in_stride = part.in_stride;
     params.out_stride = part.out_stride;
-    params.what =
-        (uint32_t)call.coll | (uint32_t)call.dtype << 8 | (uint32_t)call.op << 16 | (uint32_t)call.twoshot << 24;
+    params.what = (uint32_t)call.coll | (uint32_t)call.dtype << 8 | (uint32_t)call.op << 16 |
+                  (uint32_t)call.twoshot << 24 | (uint32_t)call.ring << 25;
     params.hash = (uint32_t)call.count * 2654435761u ^ (uint32_t)call.root;
     params.dtype = call.dtype;
     params.op = call.op;
@@ -211,8 +231,10 @@ void group_t::make(const call_t &call, payload_t payload) {
 
 void group_t::make_each(const std::vector<call_t> &calls, payload_t payload) {
     std::vector<part_t> all;
-    tpc_ar_shape_t shape = draw_shape();
-    bool alike = random.chance(.7); /* no rank depends on another's grid */
+    bool rings = false;
+    for (const call_t &call : calls) rings = rings || call.ring;
+    tpc_ar_shape_t shape = rings ? draw_ring_shape() : draw_shape();
+    bool alike = rings || random.chance(.7); /* no rank depends on another's grid, but in a ring */
     for (int r = 0; r < size; r++)
         all.push_back(calls[(size_t)r].count == SIZE_MAX ? part_t() : make_part(r, calls[(size_t)r], payload));
     bool equal = true;
@@ -285,6 +307,23 @@ std::string group_t::check_epochs(int rank, size_t calls_made) const {
     return "";
 }
 
+/* All flags of all ranks count as many chunks as their owner's own count of its block. */
+std::string group_t::check_ring() const {
+    for (int r = 0; r < size; r++)
+        for (uint32_t b = 0; b < ring.blocks; b++) {
+            const unsigned char *line = workspace[(size_t)r] + tpc_ar_workspace_bytes(size, slot_bytes);
+            const uint32_t *flags = (const uint32_t *)(line + b * TPC_AR_RING_LINE);
+            for (int kind = 0; kind < (size > 2 ? 2 : 1); kind++)
+                for (int source = 0; source < size; source++)
+                    if (source != r && flags[kind * TPC_AR_MAX_RANKS + source] != flags[r])
+                        return "rank " + std::to_string(r) + " block " + std::to_string(b) + " counts " +
+                               std::to_string(flags[r]) + " chunks, kind " + std::to_string(kind) + " of rank " +
+                               std::to_string(source) + " is " +
+                               std::to_string(flags[kind * TPC_AR_MAX_RANKS + source]);
+        }
+    return "";
+}
+
 std::string group_t::check_rest() const {
     for (int r = 0; r < size; r++) {
         std::string wrong = check_epochs(r, made.size());
@@ -303,5 +342,5 @@ std::string group_t::check_rest() const {
             return text;
         }
     }
-    return "";
+    return check_ring();
 }

@@ -18,7 +18,7 @@ struct call_t {
     tpcomm_op_t op;
     int root;
     size_t count; /**< of reduce_scatter and all_gather: of a rank's part */
-    bool twoshot;
+    bool twoshot, ring = false;
 };
 std::string describe(const call_t &call);
 
@@ -38,12 +38,14 @@ struct part_t {
 
 class group_t {
   public:
-    /** In a scenario that has begun. */
-    group_t(int size, size_t slot_bytes, uint32_t first_epoch, hostrun::random_t &random);
+    /** In a scenario that has begun. A ring's count of chunks begins as its memory does: just before its wrap. */
+    group_t(int size, size_t slot_bytes, uint32_t first_epoch, hostrun::random_t &random, tpc_ar_ring_t ring = {0, 0});
 
-    /** Any call that fits a slot; reductions have defined results. */
+    /** Any call that fits a slot, or of any length through a ring; reductions have defined results. */
     call_t draw_call();
+    call_t draw_ring_call();
     tpc_ar_shape_t draw_shape();
+    tpc_ar_shape_t draw_ring_shape();
 
     /** All ranks make this call; buffers of any alignment, in place or not, drawn. */
     void make(const call_t &call, payload_t payload = RANDOM_BITS);
@@ -79,9 +81,11 @@ class group_t {
     void launch(int rank, const call_t &call, part_t &part, tpc_ar_shape_t shape);
     void expect(const call_t &call, std::vector<part_t> &parts);
     void fill(unsigned char *at, size_t bytes, payload_t payload);
+    std::string check_ring() const;
     std::string check_part(size_t call, int rank, const std::vector<unsigned char> &want) const;
 
     const size_t slot_bytes;
+    const tpc_ar_ring_t ring;
     const uint32_t first_epoch;
     hostrun::random_t &random;
     std::vector<unsigned char *> workspace;

@@ -128,8 +128,10 @@ void barrier();
 /** Dependent launch: the launches before this thread's have ended, and their stores are in memory. */
 void await_predecessor();
 void release_successor();
-/** Of the block's threads 0 to threads - 1 alone. */
-void team_barrier(unsigned threads);
+/** After a strong load: what came before the store that it read is seen. */
+void acquire();
+/** Of the block's threads 0 to threads - 1 alone, at the barrier of this number: whether any says yes. */
+bool team_any(unsigned id, unsigned threads, bool mine);
 /** What the thread of the same warp gives whose number differs in these bits; all 32 meet here. */
 float warp_exchange(float x, int bits);
 /** Memory of the block, filled with garbage; the same for all its threads that name it. Not checked for races. */

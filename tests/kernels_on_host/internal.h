@@ -53,6 +53,7 @@ struct fiber_t {
     uint64_t sees_all_to; /**< memory time: no older value is seen any more */
     plain_t plain;
     float exchange; /**< what it gives to its warp, then what it gets */
+    bool any;       /**< what it gives to a team, then what it gets */
 
     std::shared_ptr<known_t> known;            /**< accesses that happened before this thread's next one */
     bool known_is_own;                         /**< nobody else holds it */
@@ -86,8 +87,9 @@ struct block_t {
     int rank;
     uint32_t index; /**< in the scenario */
     uint3 block_index;
-    std::vector<fiber_t *> fibers, ready, at_barrier, at_team_barrier;
-    std::map<int, std::vector<fiber_t *>> at_exchange; /**< by warp */
+    std::vector<fiber_t *> fibers, ready, at_barrier;
+    std::map<unsigned, std::vector<fiber_t *>> at_team_barrier; /**< by its number */
+    std::map<int, std::vector<fiber_t *>> at_exchange;          /**< by warp */
     std::map<std::string, std::vector<uint64_t>> shared;
     size_t alive;
     int place, buffer_place; /**< in rank_t.active and in scenario_t.buffers; -1 */
@@ -183,6 +185,7 @@ void race_strong_store(const void *to);
 void race_strong_load(const void *from);
 void race_claim(const void *word);
 void race_fence();
+void race_acquire();
 
 } // namespace hostrun
 

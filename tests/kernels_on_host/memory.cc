@@ -318,6 +318,11 @@ void fence() {
     if (scenario.config.race) race_fence();
 }
 
+void acquire() {
+    current->sees_all_to = memory_time;
+    if (scenario.config.race) race_acquire();
+}
+
 /* ------------------------------------------------------------------ plain accesses */
 
 void settle(fiber_t *fiber) {

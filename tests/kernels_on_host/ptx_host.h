@@ -47,6 +47,19 @@ TPC_DEVICE void count_take(uint32_t *count, uint32_t number) {
     hostrun::strong_add(count, 0u - number);
 }
 
+TPC_DEVICE void flag_release() {
+    hostrun::fence();
+}
+TPC_DEVICE void flag_store(uint32_t *flag, uint32_t value) {
+    hostrun::strong_store(flag, &value, 4);
+}
+TPC_DEVICE uint32_t flag_acquire(const uint32_t *flag) {
+    uint32_t value;
+    hostrun::strong_load(flag, &value, 4);
+    hostrun::acquire();
+    return value;
+}
+
 TPC_DEVICE uint32_t setting_load(const uint32_t *setting) {
     uint32_t value;
     hostrun::strong_load(setting, &value, 4);
@@ -55,7 +68,10 @@ TPC_DEVICE uint32_t setting_load(const uint32_t *setting) {
 
 #define TPC_SHARED(type, name, count) type *name = (type *)hostrun::block_memory(#name, (count) * sizeof(type))
 TPC_DEVICE void team_barrier(unsigned threads) {
-    hostrun::team_barrier(threads);
+    (void)hostrun::team_any(1, threads, false);
+}
+TPC_DEVICE bool team_any(unsigned id, unsigned threads, bool mine) {
+    return hostrun::team_any(id, threads, mine);
 }
 TPC_DEVICE float warp_exchange(float x, int bits) {
     return hostrun::warp_exchange(x, bits);

@@ -204,10 +204,15 @@ void race_claim(const void *word) {
     release = known;
 }
 
-void race_fence() {
+void race_acquire() {
     fiber_t *fiber = current;
     if (fiber->loaded) own_known(fiber).join(*fiber->loaded);
     fiber->loaded = nullptr;
+}
+
+void race_fence() {
+    fiber_t *fiber = current;
+    race_acquire();
     fiber->released = std::make_shared<known_t>(*fiber->known);
     fiber->released->threads.push_back({fiber->block->index, (uint32_t)fiber->index, fiber->fences, fiber->barriers});
     fiber->fences++;

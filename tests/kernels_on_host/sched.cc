@@ -153,17 +153,24 @@ void barrier() {
     fiber_leave();
 }
 
-void team_barrier(unsigned threads) {
+bool team_any(unsigned id, unsigned threads, bool mine) {
     fiber_t *fiber = current;
     block_t *block = fiber->block;
+    std::vector<fiber_t *> &met = block->at_team_barrier[id];
     settle(fiber);
     count_step();
     if ((unsigned)fiber->index >= threads || threads % 32 != 0)
-        fail("a barrier of %u threads, in thread %d", threads, fiber->index);
+        fail("barrier %u of %u threads, in thread %d", id, threads, fiber->index);
+    fiber->any = mine;
     take_off(fiber, AT_BARRIER);
-    block->at_team_barrier.push_back(fiber);
-    if (block->at_team_barrier.size() == threads) release_barrier(block, block->at_team_barrier);
+    met.push_back(fiber);
+    if (met.size() == threads) {
+        bool any = std::any_of(met.begin(), met.end(), [](const fiber_t *other) { return other->any; });
+        for (fiber_t *other : met) other->any = any;
+        release_barrier(block, met);
+    }
     fiber_leave();
+    return fiber->any;
 }
 
 float warp_exchange(float x, int bits) {

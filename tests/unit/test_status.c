@@ -89,9 +89,9 @@ static void check_sets(void) {
                   {9, 8, 0, "u64"}, {10, 8, 1, "f64"}, {11, 1, 1, "f8_e4m3"}, {12, 1, 1, "f8_e5m2"}};
     static const char *const ops[] = {"?", "sum", "avg", "max", "min", "prod", "?"};
     static const char *const colls[] = {"?", "all_reduce", "barrier", "broadcast", "all_gather", "reduce_scatter", "?"};
-    static const char *const paths[] = {"auto",        "oneshot",       "twoshot",       "nccl",
-                                        "?",           "fused_oneshot", "fused_twoshot", "unfused",
-                                        "cpu_oneshot", "cpu_twoshot",   "local",         "?"};
+    static const char *const paths[] = {"auto",          "oneshot",       "twoshot", "nccl",        "?",
+                                        "fused_oneshot", "fused_twoshot", "unfused", "cpu_oneshot", "cpu_twoshot",
+                                        "local",         "ring",          "?"};
     int32_t value = 77;
 
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
@@ -119,7 +119,7 @@ static void check_sets(void) {
         CHECK(strcmp(tpcomm_path_name(i), paths[i]) == 0);
         if (*paths[i] != '?') CHECK(tpc_path_parse(paths[i], &value) && value == i);
     }
-    CHECK_EQ(TPC_PATH_END, TPCOMM_PATH_LOCAL + 1);
+    CHECK_EQ(TPC_PATH_END, TPCOMM_PATH_RING + 1);
 
     static const char *const wrong[] = {"", "?", "F32", " f32", "f32 ", "sum1", "SUM", "all_reduc", "Auto", "cpu"};
     value = 77;
