@@ -246,25 +246,52 @@ tpcomm_status_t tpc_device_memory_open(tpc_bootstrap_t *bootstrap, const tpc_tea
                      reasons[0] ? reasons : "no way of sharing is left to try");
 }
 
+/* Set in a word of users: the owner has gone, and the last peer frees. Ranks of one process can do so for each other.
+ */
+enum { LEFT = 1 << 30 };
+
+static void let_go(tpc_device_memory_t *memory, int32_t r) {
+    const tpc_share_method_t *method = memory->method;
+    method->close(&memory->share, memory->mapped[r], memory->same_process[r]);
+    if (atomic_fetch_sub(&memory->users[r], 1) == LEFT + 1) {
+        tpc_share_t theirs = {
+            .facts = memory->share.facts, .rank = r, .bytes = memory->share.bytes, .own = memory->mapped[r]};
+        method->destroy(&theirs);
+        atomic_store(&memory->users[r], 0);
+    }
+    memory->mapped[r] = NULL;
+}
+
+static bool leave_to_peers(tpc_device_memory_t *memory) {
+    _Atomic int32_t *users = &memory->users[memory->rank];
+    if (memory->method->scope != TPC_SHARE_WITHIN_PROCESS) return false;
+    if (atomic_fetch_add(users, LEFT) > 0) return true;
+    atomic_store(users, 0);
+    return false;
+}
+
+static bool wait_for_peers(tpc_device_memory_t *memory) {
+    _Atomic int32_t *users = &memory->users[memory->rank];
+    tpc_deadline_t deadline = tpc_deadline_in(CLOSE_WAIT_MS, NULL, NULL);
+    while (atomic_load(users) > 0 && tpc_deadline_left_ms(&deadline) > 0) tpc_deadline_sleep(&deadline, 1);
+    return atomic_load(users) == 0;
+}
+
 void tpc_device_memory_close(tpc_device_memory_t *memory) {
     const tpc_share_method_t *method = memory->method;
     if (method == NULL) return;
-    for (int32_t r = 0; r < memory->size; r++) {
-        if (r == memory->rank || memory->mapped[r] == NULL) continue;
-        method->close(&memory->share, memory->mapped[r], memory->same_process[r]);
-        atomic_fetch_sub(&memory->users[r], 1);
-        memory->mapped[r] = NULL;
-    }
+    for (int32_t r = 0; r < memory->size; r++)
+        if (r != memory->rank && memory->mapped[r] != NULL) let_go(memory, r);
     method->copier_close(&memory->share.copier);
-    if (!method->outlives_own && memory->share.own != NULL) {
-        tpc_deadline_t deadline = tpc_deadline_in(CLOSE_WAIT_MS, NULL, NULL);
-        while (atomic_load(&memory->users[memory->rank]) > 0 && tpc_deadline_left_ms(&deadline) > 0)
-            tpc_deadline_sleep(&deadline, 1);
-    }
-    if (!method->outlives_own && atomic_load(&memory->users[memory->rank]) > 0)
-        TPC_WARN("peer_mem", "rank %d: %zu bytes of device memory are still mapped by a peer and stay allocated",
-                 memory->rank, memory->bytes);
-    else
+    bool others = !method->outlives_own && memory->share.own != NULL;
+    if (!others)
         method->destroy(&memory->share);
+    else if (!leave_to_peers(memory)) {
+        if (wait_for_peers(memory))
+            method->destroy(&memory->share);
+        else
+            TPC_WARN("peer_mem", "rank %d: %zu bytes of device memory are still mapped by a peer and stay allocated",
+                     memory->rank, memory->bytes);
+    }
     *memory = (tpc_device_memory_t){.own = NULL};
 }

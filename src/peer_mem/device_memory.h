@@ -43,7 +43,8 @@ tpcomm_status_t tpc_device_memory_open(tpc_bootstrap_t *bootstrap, const tpc_tea
 
 /**
  * Unmap the peers' memory and free the own one. No kernel of this rank may use them any more. Where freeing would take
- * it from under a peer that still has it mapped, it is left to the end of the process (told in the log).
+ * it from under a peer that still has it mapped, the last peer of the same process frees it; a peer in another process
+ * is waited for, a moment, and then it is left to the end of this process (told in the log).
  */
 void tpc_device_memory_close(tpc_device_memory_t *memory);
 

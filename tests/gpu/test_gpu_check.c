@@ -118,7 +118,7 @@ int main(void) {
     for (int kind = 0; kind < RANKS_KINDS; kind++) {
         printf("2 %s\n", ranks_kind_name(kind));
         fflush(stdout);
-        gpu_run(kind, 2, false, &config, 1 << 20, works, NULL);
+        gpu_run(kind, 2, false, &config, 4 << 20, works, NULL);
         gpu_run(kind, 2, false, &config, 1 << 20, differs, NULL);
     }
     printf("ok\n");

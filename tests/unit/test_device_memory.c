@@ -112,6 +112,8 @@ static void count_line(void *arg, int32_t level, const char *subsystem, const ch
         atomic_fetch_add(lines, 1);
 }
 
+static tpc_device_memory_t memories[SIZE]; /* of threads */
+
 static void one_group(tpc_bootstrap_t *bootstrap, const char *want) {
     static const int32_t ranks[SIZE] = {0, 1, 2};
     static const tpc_cuda_facts_t facts[SIZE];
@@ -135,7 +137,15 @@ static void one_group(tpc_bootstrap_t *bootstrap, const char *want) {
     CHECK_OK(tpc_team_gather(bootstrap, &team, "written", TPCOMM_OK, NULL, 0, NULL, &deadline));
     for (int32_t r = 0; r < SIZE; r++) CHECK_EQ(memory.own[r], 10 * r + team.me);
     CHECK_OK(tpc_team_gather(bootstrap, &team, "read", TPCOMM_OK, NULL, 0, NULL, &deadline));
-    tpc_device_memory_close(&memory);
+    if (memory.method->scope != TPC_SHARE_WITHIN_PROCESS) {
+        tpc_device_memory_close(&memory);
+        return;
+    }
+    /* One thread closes all, one after the other: whoever is last frees what the others have left. */
+    memories[team.me] = memory;
+    CHECK_OK(tpc_team_gather(bootstrap, &team, "kept", TPCOMM_OK, NULL, 0, NULL, &deadline));
+    for (int32_t r = 0; r < SIZE && team.me == 1; r++) tpc_device_memory_close(&memories[r]);
+    CHECK_OK(tpc_team_gather(bootstrap, &team, "closed", TPCOMM_OK, NULL, 0, NULL, &deadline));
 }
 
 /* ------------------------------------------------------------------ ranks */
