@@ -25,6 +25,7 @@ import os
 import re
 import sys
 
+import plot_extras
 import svg
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -43,6 +44,7 @@ class Figure:
         self.last_name = "path"
         self.curves = {}  # {label: {x: (us, unstable)}}
         self.ratios = []  # (label, label): columns of ratios
+        self.after = []  # lines behind the table
 
     def add(self, label, x, value, unstable=False):
         self.curves.setdefault(label, {})[x] = (value, unstable)
@@ -95,11 +97,12 @@ def sweeps(data):
     manifest = data["manifest"]
     graph = manifest["settings"]["mode"] == "graph"
     caveats = "".join(f" {c[0].upper()}{c[1:]}." for c in data["caveats"] if "share one GPU" in c or "cpus" in c)
+    cold = ", cold buffers" if manifest["settings"].get("cold") else ""
     figures = {}
     for row in data["rows"]:
         key = row["dtype"], row["redop"]
         if key not in figures:
-            intro = f"{manifest['settings']['coll']}, {ranks_text(manifest)}, {manifest['settings']['mode']}; {MEDIAN}{caveats}"
+            intro = f"{manifest['settings']['coll']}, {ranks_text(manifest)}, {manifest['settings']['mode']}{cold}; {MEDIAN}{caveats}"
             figures[key] = Figure(intro + f" {row['dtype'] or ''} {row['redop'] or ''}".rstrip() + ".", floor=floor_of(manifest, graph))
         for place, name in (("out_of_place", ""), ("in_place", ", in place")):
             measured = row[place]
@@ -108,6 +111,8 @@ def sweeps(data):
             us = measured["us"]["p50_us"] if measured["us"]["p50_us"] is not None else measured["us"]["mean_us"]
             figures[key].add(row["path_asked"] + name, row["bytes"], us, measured["unstable"])
             figures[key].last.setdefault(row["bytes"], row["path"])
+    if figures:
+        list(figures.values())[-1].after = list(plot_extras.tables(data, number, size_text))
     return list(figures.values())
 
 
@@ -240,6 +245,7 @@ def table(name, figure):
             cells.append(figure.last.get(size) or "-")
         yield "| " + " | ".join([size_text(size) if figure.x == "bytes" else str(size), *cells]) + " |"
     yield ""
+    yield from figure.after
 
 
 def tables(files, plots, page_folder):

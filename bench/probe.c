@@ -124,29 +124,47 @@ static tpcomm_status_t time_gemm_alone(bench_prober_t *prober) {
     return status;
 }
 
-/** Products on one stream, batches of calls on the other, as many as were agreed. */
-static tpcomm_status_t run_beside(run_t *run, uint64_t batches, double *gemm_us_p, double *calls_us_p, double *more_p) {
+/** What one run beside products showed, in us. */
+typedef struct {
+    double gemm, call; /* all products; one call while they ran */
+    bool covered;
+} beside_t;
+
+/** Of calls that ended before the products, or of the first batch where none did. */
+static double call_of(const double *ends, uint64_t batches, double gemm_end, uint32_t calls) {
+    uint64_t within = 0;
+    while (within < batches && ends[within] <= gemm_end) within++;
+    if (within == 0) within = 1;
+    return ends[within - 1] / (double)within / calls;
+}
+
+/** Products on one stream, batches of calls on the other, as many as were agreed. ends: room for them. */
+static tpcomm_status_t run_beside(run_t *run, uint64_t batches, double *ends, beside_t *beside_p) {
     bench_prober_t *prober = run->prober;
     bench_gpu_t *gpu = prober->lane->device->gpu;
+    double gemm_end = 0;
     tpcomm_status_t status = bench_lane_settle(prober->lane);
     if (status == TPCOMM_OK) status = bench_gpu_mark(gpu, MAIN_FROM);
-    for (uint64_t b = 0; b < batches && status == TPCOMM_OK; b++) {
-        status = run_batch(run);
-        if (status == TPCOMM_OK) status = bench_gpu_mark(gpu, (uint32_t)(b % RING));
+    for (uint64_t b = 0; b < batches + AHEAD && status == TPCOMM_OK; b++) {
+        if (b < batches) status = run_batch(run);
+        if (status == TPCOMM_OK && b < batches) status = bench_gpu_mark(gpu, (uint32_t)(b % RING));
         if (status == TPCOMM_OK && b == 0) {
             status = bench_gpu_mark_side(gpu, SIDE_FROM);
             if (status == TPCOMM_OK) status = bench_gemm_run(prober->gemm, prober->gemm_times);
             if (status == TPCOMM_OK) status = bench_gpu_mark_side(gpu, SIDE_TO);
         }
-        if (status == TPCOMM_OK && b >= AHEAD) status = bench_gpu_wait(gpu, (uint32_t)((b - AHEAD) % RING));
+        if (b < AHEAD || status != TPCOMM_OK) continue;
+        uint32_t mark = (uint32_t)((b - AHEAD) % RING);
+        status = bench_gpu_wait(gpu, mark);
+        if (status == TPCOMM_OK) status = bench_gpu_between(gpu, MAIN_FROM, mark, &ends[b - AHEAD]);
     }
-    if (status == TPCOMM_OK) status = bench_gpu_mark(gpu, MAIN_TO);
-    if (status == TPCOMM_OK) status = bench_gpu_sync(gpu);
     if (status == TPCOMM_OK) status = bench_gpu_sync_side(gpu);
-    if (status == TPCOMM_OK) status = bench_gpu_between(gpu, SIDE_FROM, SIDE_TO, gemm_us_p);
-    if (status == TPCOMM_OK) status = bench_gpu_between(gpu, MAIN_FROM, MAIN_TO, calls_us_p);
-    if (status == TPCOMM_OK) status = bench_gpu_between(gpu, SIDE_TO, MAIN_TO, more_p);
-    return status;
+    if (status == TPCOMM_OK) status = bench_gpu_between(gpu, SIDE_FROM, SIDE_TO, &beside_p->gemm);
+    if (status == TPCOMM_OK) status = bench_gpu_between(gpu, MAIN_FROM, SIDE_TO, &gemm_end);
+    if (status != TPCOMM_OK) return status;
+    beside_p->call = call_of(ends, batches, gemm_end, prober->how->calls);
+    beside_p->covered = ends[batches - 1] >= gemm_end;
+    return TPCOMM_OK;
 }
 
 static tpcomm_status_t look_beside(run_t *run, double call_us, bench_probe_t *probe) {
@@ -156,14 +174,19 @@ static tpcomm_status_t look_beside(run_t *run, double call_us, bench_probe_t *pr
     tpcomm_status_t status = bench_gather_max(prober->lane->comm, &batch_us, 1);
     uint64_t batches = batch_us > 0 ? (uint64_t)(2 * whole_us / batch_us) + 4 : 4;
     if (batches > BATCHES_MAX) batches = BATCHES_MAX;
+    double *ends = calloc(batches, sizeof *ends);
+    tpcomm_status_t have = ends ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory for the times");
+    if (status == TPCOMM_OK) status = bench_agree(prober->lane->comm, have);
     for (int i = 0; i < REPEATS && status == TPCOMM_OK; i++) {
-        double more = 0;
-        status = run_beside(run, batches, &us[i], &calls_us[i], &more);
-        if (more < 0) uncovered = 1;
+        beside_t beside = {0, 0, false};
+        status = run_beside(run, batches, ends, &beside);
+        us[i] = beside.gemm;
+        calls_us[i] = beside.call;
+        if (!beside.covered) uncovered = 1;
     }
+    free(ends);
     if (status != TPCOMM_OK) return status;
-    double told[3] = {median(us, REPEATS) / prober->gemm_times,
-                      median(calls_us, REPEATS) / (double)batches / prober->how->calls, uncovered};
+    double told[3] = {median(us, REPEATS) / prober->gemm_times, median(calls_us, REPEATS), uncovered};
     status = bench_gather_max(prober->lane->comm, told, 3);
     probe->gemm_alone_us = prober->gemm_alone_us;
     probe->gemm_beside_us = told[0];

@@ -83,6 +83,29 @@ class Figures(unittest.TestCase):
             with open(page, encoding="utf-8") as file:
                 self.assertEqual(file.read(), "before\n<!-- plot.py: begin -->\n\n" + out.rstrip() + "\n\n<!-- plot.py: end -->\nafter\n")
 
+    def test_plot_extras(self):
+        """What a sweep tells beside the times has tables of its own."""
+        path = os.path.join(self.folder, "x.json")
+        done = subprocess.run([BENCH, "sweep", "--device", "cpu", "--threads", "-n", "20", "-w", "2", "-b", "1K", "-e", "1K", "--chain", "--cold", "--json",
+                               path], stdout=subprocess.PIPE, timeout=100)
+        self.assertEqual(done.returncode, 0)
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        row = data["rows"][0]
+        row["footprint"] = {"kernels": 1, "copies": 0, "blocks": 65, "threads": 96, "registers": 64, "shared_bytes": 0, "blocks_per_sm": 8,
+                            "kernel": None}
+        row["gemm_beside"] = {"alone_us": 100.0, "beside_us": 103.0, "call_us": 7.5, "covered": True}
+        row["arrivals"] = {"skew_us": 0.25, "skew_p95_us": 0.5, "from_last_us": 2.5, "clock_error_us": 0.0, "wait_us": [0.1, 0.2],
+                           "last_percent": [75.0, 25.0]}
+        row["nccl"] = {"algorithm": "RING", "protocol": "LL", "channels": None}
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(data, file)
+        code, out, err = run("plot.py", path)
+        self.assertEqual((code, err), (0, ""))
+        for piece in ("cold buffers", "| chain | without the call | extra | call alone |", "| 1 Ki | auto | 65 | 96 | 64 | 9 | 3.0 % | 7.50 |",
+                      "| 1 Ki | auto | 0.25 | 0.50 | 2.50 | 0.20 |", "| 1 Ki | auto | RING | LL | - |"):
+            self.assertIn(piece, out)
+
     def test_plot_refuses(self):
         path = os.path.join(self.folder, "x.json")
         with open(path, "w", encoding="utf-8") as file:
