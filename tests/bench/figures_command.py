@@ -132,7 +132,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(run("plot.py", "--check", page, "--plots", plots)[0], 0)
         with open(page, encoding="utf-8") as file:
             text = file.read()
-        sweeps = [path for path in results if "sweep" in path]
+        sweeps = [path for path in results if "sweep" in os.path.basename(path)]
         for path in sweeps:
             self.assertIn(f"`{os.path.basename(path)}`: ", text)
         self.assertIn("](plots/2026-12-01-cpu-paths.svg)", text)
