@@ -73,12 +73,14 @@ void tpc_json_locale_leave(void) {
 }
 
 const char *tpc_json_double_text(char text[JSON_DOUBLE_BYTES], double value) {
+    char shortest[JSON_DOUBLE_BYTES] = ""; /* gcc's sanitizers make a NULL of text, and warn of it */
     tpc_json_locale_enter();
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, JSON_DOUBLE_BYTES, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
+        snprintf(shortest, sizeof shortest, "%.*g", digits, value);
+        if (strtod(shortest, NULL) == value) break;
     }
     tpc_json_locale_leave();
+    memcpy(text, shortest, sizeof shortest);
     return text;
 }
 

@@ -273,6 +273,15 @@ static void does_not_come(gpu_rank_t *rank) {
     CHECK_ERROR_HAS(aborts ? "not coming" : "rank 1");
 }
 
+/* (W14) What one rank writes into the other's memory never comes: our kernels are off on both, NCCL carries all. */
+static void without_a_pair(gpu_rank_t *rank) {
+    tpcomm_info_t info = {.struct_size = sizeof info};
+    CHECK_OK(tpcomm_comm_info(rank->comm, &info));
+    if (strstr(info.paths, "pair 0 -> 1") == NULL) FAIL("the paths are %s", info.paths);
+    gpu_all_reduce(rank, rank->in, rank->out, TPCOMM_I32, 1, 4097, "with a broken pair");
+    gpu_all_reduce(rank, rank->in, rank->out, TPCOMM_I64, 2, 100000, "with a broken pair");
+}
+
 int main(void) {
     tpcomm_config_t config = gpu_config();
     tpc_nccl_library_t library;
@@ -289,6 +298,9 @@ int main(void) {
             bool arg = aborts != 0;
             gpu_run(kind, 2, true, &config, 1 << 20, does_not_come, &arg);
         }
+        ranks_set_hooks("set@break_pair:1");
+        gpu_run(kind, 2, true, &config, 2 << 20, without_a_pair, NULL);
+        ranks_set_hooks("");
     }
     return 0;
 }
