@@ -92,6 +92,14 @@ static tpcomm_status_t check_duplicates(const tpcomm_t *comm) {
                      a, b, comm->devices[b].name, comm->devices[b].bus_id);
 }
 
+/* In tests alone: a GPU that is only said to be there, by its number. */
+static void pretend(tpc_cuda_facts_t *facts) {
+    uint64_t number = tpc_hook_value("pretended_gpu", 0);
+    if (number == 0) return;
+    *facts = (tpc_cuda_facts_t){.usable = 1, .uuid = {(uint8_t)number}, .name = "pretended GPU"};
+    snprintf(facts->bus_id, sizeof facts->bus_id, "0000:%02x:00.0", (unsigned)(number & 0xFF));
+}
+
 /* Everything that is decided from what the ranks agreed on and told each other; the same verdict everywhere. */
 static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, const tpc_deadline_t *deadline) {
     const tpc_settings_t *settings = comm->world->settings;
@@ -101,6 +109,7 @@ static tpcomm_status_t decide_facts(tpcomm_t *comm, const tpc_team_t *team, cons
     if (settings->device_kind != TPCOMM_DEVICE_CPU) {
         tpc_cuda_facts_t mine;
         tpc_cuda_probe(settings->config.device - 1, &mine);
+        pretend(&mine);
         status =
             tpc_team_gather(bootstrap, team, "look at devices", TPCOMM_OK, &mine, sizeof mine, comm->devices, deadline);
         if (status == TPCOMM_OK) status = choose_kind(comm, settings->device_kind, &kind);

@@ -2,7 +2,8 @@
 /*
  * Check that a group computes on the cpu device where no rank has a GPU, and says why in its log; that asking for CUDA
  * there is refused on all ranks with the same reason; in any build, on any machine. (GPUs are hidden the way CUDA has
- * it.)
+ * it.) And that two ranks on one GPU are refused on all ranks, naming both, the GPU and the way out (I1): here with
+ * GPUs that are only said to be there.
  */
 #include "multirank/ranks.h"
 
@@ -38,6 +39,19 @@ static void refused(int32_t r, int32_t size, void *arg) {
     if (strstr(tpcomm_last_error(), "no CUDA") == NULL) FAIL("no reason in: %s", tpcomm_last_error());
 }
 
+static void duplicates(int32_t r, int32_t size, void *arg) {
+    static const char *const gpus[] = {"set@pretended_gpu:7", "set@pretended_gpu:8", "set@pretended_gpu:7"};
+    tpcomm_config_t config = ranks_config();
+    tpcomm_t *comm = NULL;
+    (void)size;
+    ranks_set_hooks(gpus[r]);
+    config.device_kind = *(const int *)arg;
+    CHECK_STATUS(tpcomm_init_env(&config, &comm), TPCOMM_ERR_DUPLICATE_DEVICE);
+    CHECK_ERROR_HAS("ranks 0 and 2 are both on pretended GPU (0000:07:00.0)");
+    CHECK_ERROR_HAS("cudaSetDevice(local rank)");
+    CHECK_ERROR_HAS("TPCOMM_SHARE_DEVICE=1");
+}
+
 int main(void) {
     static const char *const hidden[] = {"", "-1"};
     tpcomm_config_t config = ranks_config();
@@ -48,6 +62,7 @@ int main(void) {
         ranks_run(RANKS_PROCESSES, 2, &config, one_call, NULL);
         ranks_fork(2, refused, NULL);
     }
+    for (int kind = TPCOMM_DEVICE_AUTO; kind <= TPCOMM_DEVICE_CUDA; kind++) ranks_fork(3, duplicates, &kind);
     ranks_run(RANKS_THREADS, 2, &config, one_call, NULL); /* here, where CUDA may start and stay */
     CHECK_EQ(reasons, 1);
     return 0;
