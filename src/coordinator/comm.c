@@ -443,7 +443,8 @@ tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan
 /* What kernels in graphs use, and what is needed to free that. */
 static void free_device_part(void *arg) {
     tpcomm_t *comm = arg;
-    tpc_backend_set_destroy(&comm->backends);
+    tpc_backend_set_destroy(&comm->backends); /* first: what looks at the group for them uses the rest */
+    if (comm->host_state != NULL) tpc_host_backend->destroy(comm->host_state);
     tpc_cuda_order_free(comm->order);
     /* A forked child's mapping is shared with its parent, who counts its users. */
     if (comm->fork_generation == tpc_fork_generation()) tpc_workspace_close(&comm->workspace);
@@ -460,11 +461,9 @@ void tpc_comm_free(tpcomm_t *comm) {
     bool outlived = tpc_kept_in_use(&comm->graphs);
     if (outlived && comm->fork_generation == tpc_fork_generation()) tpc_backend_set_outlived(&comm->backends);
     if (outlived && comm->order != NULL) (void)tpc_cuda_order_drain(comm->order, SETTLE_WAIT_MS);
-    if (comm->host_state != NULL) tpc_host_backend->destroy(comm->host_state);
     tpc_flight_free(&comm->device.flight);
     tpc_flight_free(&comm->host.flight);
-    comm->host_state = NULL;
     tpc_kept_free(&comm->graphs, free_device_part, comm);
-    tpc_world_release(world);
+    tpc_world_release(world); /* now: a backend's timer may just tell other hosts */
     tpc_kept_sweep();
 }

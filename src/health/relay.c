@@ -72,6 +72,8 @@ static void send_calls(tpc_relay_t *relay, const tpc_relay_note_t *note) {
 void tpc_relay_calls(tpc_relay_t *relay) {
     tpc_calls_t *calls = relay->calls;
     if (calls == NULL || calls->ranks == NULL || !calls->compares) return;
+    /* Of a broken group the links may be gone: graphs can keep what is left of it. */
+    if (tpc_failure_status(relay->failure) != TPCOMM_OK) return;
     uint64_t last = tpc_calls_last(calls, calls->rank), number = calls->told + 1;
     if (last > CALLS_A_TIME && number <= last - CALLS_A_TIME) number = last - CALLS_A_TIME + 1;
     while (number <= last) {
