@@ -39,8 +39,12 @@ typedef struct {
 #define RING_BLOCKS_LEAST 16u
 #define RING_SLOT_LEAST   (256u << 10)
 
-/* Groups that may run at the same time on one GPU: a grid is this much smaller than what fits, so that kernels which
- * wait for each other are resident together. */
+/*
+ * Groups that may run at the same time on one GPU. Kernels that wait for each other must be resident together, whatever
+ * their kinds: all of them have no more blocks than the GPU has SMs, so that a block always finds an SM of its own. (As
+ * many as occupancy allows of each kind do not fit when kinds are mixed: on an H200, one-shot, two-shot and the ring of
+ * two groups of 4 ranks kept each other out in 2 of 5 runs of gpu_order.)
+ */
 #define CONCURRENT_GROUPS 2
 
 /* Turns of a large message that are pushed before the first is reduced: a turn is about 1 MiB, a link's latency about
@@ -128,14 +132,20 @@ static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes
 }
 
 /* Small blocks for small messages, and a vector a thread: what measured fastest on an H200 (docs/performance.md). Where
- * that does not fit the grid, as many turns as it must, all of the same length. */
+ * that does not fit the grid, the largest blocks, and as many turns as it must, all of the same length. */
 static tpc_ar_shape_t shape_for(const state_t *state, tpc_ar_form_t form, const tpc_ar_params_t *params,
                                 uint64_t packets) {
     int which = (int)tpc_hook_value("ar_threads", packets <= 256 ? 0 : packets <= 4096 ? 1 : 2);
     int32_t vectors = (int32_t)tpc_hook_value("ar_vectors", 1);
     tpc_ar_kind_t kind = tpc_ar_kind(form, params, vectors);
-    uint64_t each = (uint64_t)threads_of[which] * (kind == TPC_AR_ONESHOT_2 ? 2 : 1);
+    uint64_t of_thread = kind == TPC_AR_ONESHOT_2 ? 2 : 1, each = (uint64_t)threads_of[which] * of_thread;
     uint64_t blocks = (packets + each - 1) / each, most = (uint64_t)state->blocks_max[kind][which];
+    if (blocks > most) {
+        which = (int)tpc_hook_value("ar_threads", THREADS_COUNT - 1);
+        each = (uint64_t)threads_of[which] * of_thread;
+        blocks = (packets + each - 1) / each;
+        most = (uint64_t)state->blocks_max[kind][which];
+    }
     if (tpc_hook_value("ar_blocks", most) < most) most = tpc_hook_value("ar_blocks", most);
     if (blocks > most) {
         uint64_t turns = (blocks + most - 1) / most;
@@ -178,8 +188,8 @@ tpcomm_status_t tpc_ar_grid_limit(const void *opaque, const void *kernel, int32_
     if (tpc_hook_value("no_kernel_image", UINT64_MAX) == (uint64_t)state->group.rank)
         error = cudaErrorNoKernelImageForDevice;
     if (error != cudaSuccess) return no_image(mine, (int)error);
-    int most = blocks * mine->sms / state->parts;
-    if (most < 1)
+    int most = mine->sms / state->parts;
+    if (blocks < 1 || most < 1)
         return tpc_error(TPCOMM_ERR_DEVICE, "%d kernels at once leave no room for each other on one device",
                          state->parts);
     *blocks_p = most < TPC_AR_MAX_BLOCKS ? most : TPC_AR_MAX_BLOCKS;
@@ -218,7 +228,8 @@ static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts)
     state->shares_device = sharing > 1;
     state->early = sharing == 1 && facts[state->group.rank].arch >= 90;
     state->params.early = state->early;
-    state->parts = sharing * CONCURRENT_GROUPS;
+    /* Of dependent launches two of a stream are there at once. */
+    state->parts = sharing * CONCURRENT_GROUPS * (state->early ? 2 : 1);
     for (int kind = 0; kind < TPC_AR_RING_FAST; kind++)
         for (int which = 0; which < THREADS_COUNT; which++) {
             tpcomm_status_t status =
