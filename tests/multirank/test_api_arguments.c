@@ -63,6 +63,42 @@ static void calls(tpcomm_t *comm) {
     CHECK_ERROR_HAS("comm is NULL");
 }
 
+/* Counts around and beyond what memory holds, of every collective and dtype: refused on this rank alone, before
+ * anything is sent. */
+static void huge_counts(tpcomm_t *comm) {
+    static const tpcomm_coll_t colls[] = {TPCOMM_ALL_REDUCE, TPCOMM_BROADCAST, TPCOMM_ALL_GATHER, TPCOMM_REDUCE_SCATTER,
+                                          TPCOMM_ALL_GATHER_ROWS};
+    tpcomm_info_t info = {.struct_size = sizeof info};
+    tpcomm_rank_info_t before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+    CHECK_OK(tpcomm_comm_info(comm, &info));
+    CHECK_OK(tpcomm_rank_info(comm, info.rank, &before));
+    for (size_t c = 0; c < sizeof colls / sizeof *colls; c++)
+        for (tpcomm_dtype_t dtype = TPCOMM_F32; dtype <= TPCOMM_F64; dtype++) {
+            uint64_t most = (uint64_t)PTRDIFF_MAX / tpcomm_dtype_size(dtype);
+            const uint64_t counts[] = {UINT64_MAX,
+                                       (uint64_t)1 << 63,
+                                       UINT64_MAX / tpcomm_dtype_size(dtype) + 1, /* bytes wrap to next to nothing */
+                                       UINT64_MAX / tpcomm_dtype_size(dtype) / (uint64_t)info.size + 1,
+                                       most + 1,
+                                       most / (uint64_t)info.size + 1,
+                                       most / (uint64_t)info.size}; /* 64 bits hold it, but then in and out overlap */
+            for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+                tpcomm_call_t call = good();
+                if (counts[i] == 0) continue; /* of one byte an element */
+                call.coll = colls[c];
+                call.dtype = dtype;
+                call.count = counts[i];
+                call.hidden = colls[c] == TPCOMM_ALL_GATHER_ROWS;
+                refuse(comm, call, TPCOMM_ERR_INVALID_ARG, "");
+                if (i + 1 == sizeof counts / sizeof *counts) continue;
+                call.out = (void *)(uintptr_t)call.in; /* in place, where that is in place */
+                refuse(comm, call, TPCOMM_ERR_INVALID_ARG, "");
+            }
+        }
+    CHECK_OK(tpcomm_rank_info(comm, info.rank, &after));
+    CHECK_EQ(after.seq, before.seq);
+}
+
 /* A caller compiled against a later header: longer struct, the new part zero or not. */
 static void longer_struct(tpcomm_t *comm) {
     struct {
@@ -112,6 +148,7 @@ static void introspection(tpcomm_t *comm) {
 
 static void body(rank_t *rank) {
     if (rank->rank == 0) calls(rank->comm);
+    if (rank->rank == 0) huge_counts(rank->comm);
     CHECK_OK(tpcomm_barrier(rank->comm, NULL)); /* the peer never noticed */
     if (rank->rank == 0) introspection(rank->comm);
 }
