@@ -211,6 +211,48 @@ static void every_argument(void) {
     }
 }
 
+/* The same of calls with a norm, whose rows are arguments too. */
+static void every_argument_of_rows(void) {
+    static const char *const want[] = {"hidden 64", "weight f32", "eps 0.5",
+                                       "bias 1",    "f8_token",   "without out and sum"};
+    for (int which = 0; which < 6; which++) {
+        tpc_capture_log_t *logs[2];
+        for (int32_t r = 0; r < 2; r++) {
+            float weight[64] = {0};
+            tpcomm_rms_norm_t norm = {.struct_size = sizeof norm,
+                                      .dtype = TPCOMM_BF16,
+                                      .weight_dtype = TPCOMM_BF16,
+                                      .hidden = 32,
+                                      .tokens = 4,
+                                      .eps = 0.25f,
+                                      .in = weight,
+                                      .out = weight,
+                                      .in_stride = 32,
+                                      .out_stride = 32,
+                                      .sum_stride = 32};
+            if (r == 1 && which == 0) norm.hidden = 64, norm.tokens = 2, norm.in_stride = 64, norm.out_stride = 64;
+            if (r == 1 && which == 1) norm.weight_dtype = TPCOMM_F32;
+            if (r == 1 && which == 2) norm.eps = 0.5f;
+            if (r == 1 && which == 3) norm.weight_bias = 1;
+            if (r == 1 && which == 4) norm.quant = TPCOMM_QUANT_F8_TOKEN;
+            if (r == 1 && which == 5) norm.out = NULL;
+            tpc_flight_record_t call = {.coll = TPCOMM_ALL_REDUCE_RMS_NORM,
+                                        .dtype = TPCOMM_BF16,
+                                        .op = TPCOMM_SUM,
+                                        .count = 128, /* the same, whatever the rows */
+                                        .path = TPCOMM_PATH_FUSED_ONESHOT,
+                                        .rows = tpc_rows_of(&norm, TPCOMM_ALL_REDUCE_RMS_NORM, false)};
+            CHECK_OK(tpc_capture_log_new(&logs[r]));
+            tpc_capture_log_add(logs[r], &call, 1);
+        }
+        char text[TPC_ERROR_BYTES];
+        verdict(2, logs, 0, TPCOMM_ERR_MISMATCH, text);
+        const char *theirs = strstr(text, "rank 1 all_reduce_rms_norm");
+        if (theirs == NULL || strstr(theirs, want[which]) == NULL) FAIL("got %s, want %s of rank 1", text, want[which]);
+        free_all(2, logs);
+    }
+}
+
 /* A difference behind what is kept is found, and said to be there. */
 static void long_captures(void) {
     tpc_capture_log_t *logs[2] = {log_of(0, 40000, 161), log_of(1, 39999, 161)};
@@ -245,6 +287,7 @@ int main(void) {
     number_of_calls();
     one_call();
     every_argument();
+    every_argument_of_rows();
     long_captures();
     failing_exchange();
     return 0;
