@@ -102,15 +102,21 @@ static bool row_applies(const tpc_row_t *row, const tpc_agreed_t *agreed, int32_
     return row->capturing == 0 || row->capturing == (key->capturing ? TPCOMM_ON : TPCOMM_OFF);
 }
 
-/* First row that covers key->bytes and whose path can carry the call. */
+/* First row that covers key->bytes and whose path can carry the call; where there is none, since the path that gets
+ * these sizes is not for this dtype, say, the one that ends nearest below. */
 static const tpc_row_t *first_row(const tpc_dispatch_t *dispatch, int32_t builtin, const tpc_call_key_t *key) {
+    const tpc_row_t *below = NULL;
     for (size_t i = 0; i < dispatch->table->count; i++) {
         const tpc_row_t *row = &dispatch->table->rows[i];
-        if (key->bytes < row->bytes_min || key->bytes > row->bytes_max) continue;
-        if (row_applies(row, &dispatch->agreed, builtin, key) && hard_limit(dispatch, row->path, key) == NULL)
-            return row;
+        if (key->bytes < row->bytes_min) continue;
+        bool covers = key->bytes <= row->bytes_max;
+        if (!covers && below != NULL && row->bytes_max <= below->bytes_max) continue;
+        if (!row_applies(row, &dispatch->agreed, builtin, key) || hard_limit(dispatch, row->path, key) != NULL)
+            continue;
+        if (covers) return row;
+        below = row;
     }
-    return NULL;
+    return below;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -314,6 +320,9 @@ static void explain_row(const tpc_dispatch_t *dispatch, const range_t *range, tp
                  row->dtype == 0 ? "any dtype" : tpcomm_dtype_name(row->dtype), mode, row->size,
                  (unsigned long long)row->bytes_min, limit,
                  row->source == TPCOMM_SOURCE_MEASURED ? "measured" : "estimated", from[0] ? ": " : "", from);
+    if (range->bytes_max > row->bytes_max && used > 0 && (size_t)used < sizeof decision->reason)
+        used += snprintf(decision->reason + used, sizeof decision->reason - (size_t)used,
+                         "; no path above it carries this call");
     if (row->size != dispatch->agreed.size && used > 0 && (size_t)used < sizeof decision->reason)
         snprintf(decision->reason + used, sizeof decision->reason - (size_t)used, "; there is none for %d ranks",
                  dispatch->agreed.size);

@@ -243,6 +243,24 @@ static void absent_group_size(void) {
     CHECK_OK(tpc_dispatch_explain(sixteen, &key, 0, &decision));
     CHECK(strstr(decision.reason, "8 ranks") != NULL && strstr(decision.reason, "none for 16 ranks") != NULL);
     tpc_dispatch_free(sixteen);
+    /* The path of these sizes cannot carry the call: that of the sizes below it, and said so. */
+    table.count = 0;
+    put_row(row_of(6, 0, 99, TPCOMM_PATH_CPU_ONESHOT));
+    put_row(row_of(6, 100, 999, TPCOMM_PATH_CPU_TWOSHOT));
+    put_row(row_of(6, 1000, UINT64_MAX, TPCOMM_PATH_LOCAL));
+    put_row(row_of(6, 0, 49, TPCOMM_PATH_CPU_ONESHOT));
+    tpc_dispatch_t *gap = make(6, 0);
+    CHECK_EQ(choose(gap, 99), TPCOMM_PATH_CPU_ONESHOT);
+    CHECK_EQ(choose(gap, 999), TPCOMM_PATH_CPU_TWOSHOT);
+    CHECK_EQ(choose(gap, 1000), TPCOMM_PATH_CPU_TWOSHOT);
+    CHECK_EQ(choose(gap, UINT64_MAX), TPCOMM_PATH_CPU_TWOSHOT);
+    CHECK_OK(tpc_dispatch_explain(gap, &key, 0, &decision));
+    CHECK(strstr(decision.reason, "100 bytes to 999 bytes") != NULL &&
+          strstr(decision.reason, "no path above") != NULL);
+    key.bytes = 999;
+    CHECK_OK(tpc_dispatch_explain(gap, &key, 0, &decision));
+    CHECK(decision.bytes_min <= 999 && decision.bytes_max >= 999);
+    tpc_dispatch_free(gap);
     table.count = 0; /* no row at all: still a path, and said so */
     tpc_dispatch_t *bare = make(3, 0);
     CHECK_OK(tpc_dispatch_explain(bare, &key, 0, &decision));
