@@ -77,8 +77,7 @@ static inline size_t tpc_ar_workspace_bytes(int32_t size, size_t slot_bytes) {
 #define TPC_AR_RING_DEPTH         4u
 #define TPC_AR_RING_LINE          128u
 #define TPC_AR_RING_SIGNALLERS    32  /* threads of a block that store flags */
-#define TPC_AR_RING_MOVERS        256 /* threads of a block that move data */
-#define TPC_AR_RING_BLOCKS_AN_SM  3   /* by registers */
+#define TPC_AR_RING_MOVERS        512 /* threads of a block that move data: there is a block an SM at most */
 #define TPC_AR_RING_BLOCK_THREADS (TPC_AR_RING_MOVERS + TPC_AR_RING_SIGNALLERS + TPC_AR_HEADER_THREADS)
 
 /** blocks 0: the group has no ring. */

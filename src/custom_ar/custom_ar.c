@@ -35,7 +35,7 @@ typedef struct {
 /* The ring's share is half of the workspace at most, with as many blocks as that leaves, and slots beside it of what is
  * worth a launch. A piece is what the threads of a block load together, of two ranks; a vector a thread, of many: about
  * as much of the message is on its way. */
-#define RING_BLOCKS       128u
+#define RING_BLOCKS       64u
 #define RING_BLOCKS_LEAST 16u
 #define RING_SLOT_LEAST   (256u << 10)
 
@@ -90,11 +90,7 @@ static size_t largest_slot(const tpc_agreed_t *agreed, tpc_ar_ring_t ring, size_
 
 static tpc_ar_ring_t largest_ring(const tpc_agreed_t *agreed) {
     int32_t size = agreed->size;
-    tpc_ar_ring_t ring = {.blocks = size == 2 ? RING_BLOCKS : RING_BLOCKS / 2,
-                          .piece_bytes = 16 * TPC_AR_RING_MOVERS *
-                                         (size == 2   ? 4
-                                          : size <= 4 ? 2
-                                                      : 1)};
+    tpc_ar_ring_t ring = {.blocks = RING_BLOCKS, .piece_bytes = 16 * TPC_AR_RING_MOVERS * (size == 2 ? 4 : 1)};
     while (ring.blocks >= RING_BLOCKS_LEAST && tpc_ar_ring_bytes(size, ring) > agreed->workspace_bytes / 2)
         ring.blocks /= 2;
     if (ring.blocks < RING_BLOCKS_LEAST) ring.blocks = 0;
@@ -242,6 +238,7 @@ static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts)
         tpcomm_status_t status =
             size_grid(state, (tpc_ar_kind_t)kind, TPC_AR_RING_MOVERS + TPC_AR_RING_SIGNALLERS, &blocks);
         if (status != TPCOMM_OK) return status;
+        if (state->early) blocks *= 2; /* no other launch of its stream is there beside it */
         if (blocks < state->ring_blocks) state->ring_blocks = blocks;
     }
     return TPCOMM_OK;

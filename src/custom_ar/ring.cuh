@@ -334,10 +334,8 @@ template <typename T, int N> struct ring_parts_t {
     }
 };
 
-/* Eight ranks' packets are in registers together. */
 template <typename T, int N>
-__global__ void __launch_bounds__(TPC_AR_RING_BLOCK_THREADS, N == 8 ? 2 : TPC_AR_RING_BLOCKS_AN_SM)
-    ring_fast(const __grid_constant__ tpc_ar_params_t p) {
+__global__ void __launch_bounds__(TPC_AR_RING_BLOCK_THREADS, 1) ring_fast(const __grid_constant__ tpc_ar_params_t p) {
     if constexpr (N == 2)
         ring_call<ring_fast_t, T, N>(p);
     else
@@ -412,7 +410,7 @@ template <typename T, int N> struct ring_general_t {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(TPC_AR_RING_BLOCK_THREADS, TPC_AR_RING_BLOCKS_AN_SM)
+__global__ void __launch_bounds__(TPC_AR_RING_BLOCK_THREADS, 1)
     ring_general(const __grid_constant__ tpc_ar_params_t p) {
     ring_call<ring_general_t, T, 0>(p);
 }

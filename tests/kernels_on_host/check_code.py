@@ -27,7 +27,7 @@ def registers_allowed(kernel):
         return 64
     if "fused_" in kernel:  # a block a row: three blocks of 288 threads an SM, where they do not hold eight ranks' packets or wide rows
         return 72 if re.search(r"(__half|bfloat16)Li[24]ELi[12]E", kernel) else 96
-    if re.search("ring_fast.*Li8E", kernel):  # two blocks of 320 threads an SM
+    if "ring_" in kernel:  # a block of 576 threads an SM
         return 96
     return 72 if re.search(r"twoshot_fast|oneshot_fast.*Li8E", kernel) else 64
 
