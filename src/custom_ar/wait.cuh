@@ -16,8 +16,8 @@
 #include "tpcomm.h"
 
 /* Bounds on a block's threads by which the compiler takes 64 or 72 registers at most, so that blocks of 544 threads
- * (512 that work, and the warp for call headers) leave some of an SM to others. Eight ranks' packets, and two-shot, would
- * spill one to nine words with 64. */
+ * (512 that work, and the warp for call headers) leave some of an SM to others. Eight ranks' packets, and two-shot,
+ * would spill one to nine words with 64. */
 #define TPC_AR_64_REGISTERS 1024
 #define TPC_AR_72_REGISTERS 896
 

@@ -319,7 +319,7 @@ const case_t cases[] = {{"dtypes", 60, dtypes},
                         {"ring", 60, ring},
                         {"missing_ring", 40, missing_ring},
                         {"alone", 200, alone},
-                        {"many", 20, many},
+                        {"many", 12, many},
                         {"norms", 80, norms},
                         {"missing_norms", 30, missing_norms}};
 const int case_count = sizeof(cases) / sizeof(cases[0]);
