@@ -13,7 +13,7 @@
 #include "multirank/pattern.h"
 #include "multirank/ranks.h"
 
-enum { ROOM = 352 * 1024, EDGE = 64, CALLS = 300, HIDDEN_MAX = 512 };
+enum { ROOM = 352 * 1024, EDGE = 64, CALLS = TEST_SANITIZED ? 60 : 200, HIDDEN_MAX = 512 };
 
 /* The same two areas for every call, and what must be there. */
 typedef struct {
