@@ -189,7 +189,9 @@ int main(int argc, char **argv) {
     }
     for (int kind = 0; kind < TPC_AR_KINDS; kind++) {
         printf("kind %d: %d launches\n", kind, kinds_seen[kind]);
-        CHECK(rounds < 400 || kinds_seen[kind] > 0);
+        /* A ring's blocks wait for what peers send in answer to theirs: gpu_ring has them together. */
+        bool ring = kind == TPC_AR_RING_FAST || kind == TPC_AR_RING_GENERAL;
+        CHECK(rounds < 400 || ring || kinds_seen[kind] > 0);
     }
     printf("ok\n");
     return 0;
