@@ -117,6 +117,15 @@ size_t tpc_ar_slot_bytes(const tpc_agreed_t *agreed) {
     return divide(agreed).slot_bytes;
 }
 
+tpc_ar_ring_t tpc_ar_ring(const tpc_agreed_t *agreed) {
+    return divide(agreed).ring;
+}
+
+size_t tpc_ar_device_bytes(const tpc_agreed_t *agreed) {
+    sizes_t sizes = divide(agreed);
+    return sizes.slot_bytes > 0 ? workspace_with(agreed->size, sizes.slot_bytes, sizes.ring) : 0;
+}
+
 static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes_p) {
     if (agreed->size > 1 && tpc_ar_slot_bytes(agreed) == 0)
         return tpc_error(TPCOMM_ERR_TOO_SMALL,
@@ -314,7 +323,7 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
         if (status == TPCOMM_OK) {
             tpc_device_memory_plan_t plan = {.methods = tpc_share_methods,
                                              .only = group->agreed.peer_mem,
-                                             .bytes = workspace_with(group->agreed.size, sizes.slot_bytes, sizes.ring),
+                                             .bytes = tpc_ar_device_bytes(&group->agreed),
                                              .probe_offset = TPC_AR_SLOT_OFFSET,
                                              .users = state->control->users};
             status = tpc_device_memory_open(group->bootstrap, group->team, group->devices, &plan, group->deadline,
@@ -361,7 +370,7 @@ static const char *why_no_ring(const tpc_agreed_t *agreed, const tpc_call_key_t 
     if (key->coll != TPCOMM_ALL_REDUCE) return "the ring is a form of all_reduce";
     if (key->dtype != TPCOMM_F32 && key->dtype != TPCOMM_F16 && key->dtype != TPCOMM_BF16)
         return "the ring carries f32, f16 and bf16";
-    return divide(agreed).ring.blocks > 0 ? NULL : "TPCOMM_WORKSPACE_BYTES leaves no room for the ring";
+    return tpc_ar_ring(agreed).blocks > 0 ? NULL : "TPCOMM_WORKSPACE_BYTES leaves no room for the ring";
 }
 
 static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const tpc_call_key_t *key) {

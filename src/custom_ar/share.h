@@ -11,6 +11,9 @@
 
 /** Bytes of a slot in such a group; 0: the limit leaves no room. Pure: gate, capacity and allocation come from it. */
 size_t tpc_ar_slot_bytes(const tpc_agreed_t *agreed);
+/** Its ring, from the same function; blocks 0: there is none. And all that a rank's device workspace takes. */
+tpc_ar_ring_t tpc_ar_ring(const tpc_agreed_t *agreed);
+size_t tpc_ar_device_bytes(const tpc_agreed_t *agreed);
 
 /** What is the same in every launch of a group of two ranks or more. state: of tpc_custom_ar_backend. */
 const tpc_ar_params_t *tpc_ar_shared_params(const void *state);
