@@ -67,7 +67,7 @@ enum {
     TPCOMM_ERR_NO_TRANSPORT = -48, /**< no way to carry data between the ranks of this group; of a call, for which no
                                         path can be taken, on all ranks: the group is as it was */
     TPCOMM_ERR_ADDR_IN_USE = -49,  /**< the rendezvous address is taken, or this job already runs */
-    TPCOMM_ERR_AUTH = -50,         /**< a peer did not prove that it knows the job's secret */
+    TPCOMM_ERR_AUTH = -50,    /**< a peer did not prove that it knows the job's secret, or its messages were changed */
     TPCOMM_ERR_OVERLAP = -51, /**< two calls of the group ran at once on one rank: its streams or graphs allow it */
     /* The process. */
     TPCOMM_ERR_DEVICE = -80

@@ -44,7 +44,7 @@
     X(TPCOMM_ERR_ADDR_IN_USE, "The rendezvous address is taken, or this job already runs: check which process holds "  \
                               "the address in tpcomm_last_error().")                                                   \
     X(TPCOMM_ERR_AUTH, "A peer did not prove that it belongs to this job: check that all ranks were given the same "   \
-                       "secret.")                                                                                      \
+                       "secret, and that nothing changes their messages on the way.")                                  \
     X(TPCOMM_ERR_OVERLAP, "Two calls used one communicator at the same time on different streams: check the order of " \
                           "the streams.")                                                                              \
     X(TPCOMM_ERR_DEVICE, "The device or its driver failed, which ends its use in this process: check the driver's "    \

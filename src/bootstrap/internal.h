@@ -111,7 +111,7 @@ typedef enum {
 
 /** Send a JOIN greeting on a connected socket and read the answer. INTERRUPTED counts as REFUSED. */
 tpc_ask_t tpc_ask(int fd, const tpc_self_t *self, uint64_t job, const tpc_deadline_t *deadline,
-                  tpc_greeting_t *answer_p, tpcomm_status_t *status_p);
+                  tpc_greeting_t *answer_p, tpc_seal_t *seal_p, tpcomm_status_t *status_p);
 
 /** What mesh.c needs of a rank. */
 typedef struct {
@@ -123,6 +123,7 @@ typedef struct {
 typedef struct {
     int fd[TPCOMM_MAX_RANKS], pidfd[TPCOMM_MAX_RANKS]; /**< -1: none */
     int32_t pid[TPCOMM_MAX_RANKS];                     /**< by the kernel, where the link is a unix socket */
+    tpc_seal_t seal[TPCOMM_MAX_RANKS];                 /**< of links between hosts, where there is a secret */
 } tpc_mesh_t;
 
 void tpc_mesh_init(tpc_mesh_t *mesh);

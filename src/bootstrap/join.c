@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hook.h"
 #include "base/text.h"
 #include "bootstrap/internal.h"
 
@@ -106,8 +107,9 @@ static tpc_ask_t understand(int fd, const tpc_self_t *self, const tpc_greeting_t
 }
 
 tpc_ask_t tpc_ask(int fd, const tpc_self_t *self, uint64_t job, const tpc_deadline_t *deadline,
-                  tpc_greeting_t *answer_p, tpcomm_status_t *status_p) {
+                  tpc_greeting_t *answer_p, tpc_seal_t *seal_p, tpcomm_status_t *status_p) {
     tpc_greeting_t hello, challenge;
+    *seal_p = (tpc_seal_t){.set = false};
     tpc_greeting_fill(self, TPC_HELLO_JOIN, job, &hello);
     *status_p = tpc_proof_begin(&self->secret, &hello);
     if (*status_p != TPCOMM_OK) return TPC_ASK_REFUSED;
@@ -123,6 +125,7 @@ tpc_ask_t tpc_ask(int fd, const tpc_self_t *self, uint64_t job, const tpc_deadli
     if (came == TPC_ASK_JOINED) {
         *answer_p = reader.greeting;
         came = understand(fd, self, &hello, challenged ? &challenge : NULL, answer_p, deadline, status_p);
+        if (came == TPC_ASK_JOINED && challenged) tpc_seal_begin(&self->secret, &hello, &challenge, true, seal_p);
     }
     tpc_greeting_reader_end(&reader);
     return came;
@@ -157,14 +160,16 @@ static tpcomm_status_t try_connected(search_t *search, int fd, bool local, const
     tpc_bootstrap_t *bootstrap = search->bootstrap;
     tpc_deadline_t patience = within(search->deadline, local ? UNIX_PATIENCE_MS : search->patience_ms);
     tpc_greeting_t answer;
+    tpc_seal_t seal;
     tpcomm_status_t status = TPCOMM_OK;
-    tpc_ask_t came = tpc_ask(fd, &bootstrap->self, search->place->job, &patience, &answer, &status);
+    tpc_ask_t came = tpc_ask(fd, &bootstrap->self, search->place->job, &patience, &answer, &seal, &status);
     if (came == TPC_ASK_JOINED) {
         if (!local) tpc_tcp_tune(fd);
         bootstrap->nonce = answer.hello.job;
         bootstrap->process[0] = answer.process;
         bootstrap->said_pid[0] = answer.pid;
-        tpc_link_attach(&bootstrap->links, 0, fd, -1);
+        tpc_link_attach(&bootstrap->links, 0, fd, -1, local ? NULL : &seal);
+        explicit_bzero(&seal, sizeof seal);
         search->joined = true;
         return TPCOMM_OK;
     }
@@ -206,6 +211,7 @@ static tpcomm_status_t try_connected(search_t *search, int fd, bool local, const
 
 static tpcomm_status_t try_unix(search_t *search) {
     char name[TPC_UNIX_NAME_BYTES], where[TPC_UNIX_NAME_BYTES + 16];
+    if (tpc_hook_value("no_unix", 0) != 0) return TPCOMM_OK; /* as from another host */
     for (int alternate = 0; alternate < TPC_UNIX_ALTERNATES; alternate++) {
         int fd;
         if (search->other_user[alternate]) continue;

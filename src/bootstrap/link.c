@@ -119,6 +119,7 @@ static void box_clear(tpc_box_t *box) {
         free(box->told);
         box->told = next;
     }
+    explicit_bzero(&box->seal, sizeof box->seal);
     *box = (tpc_box_t){.state = TPC_LINK_NONE, .fd = -1, .pidfd = -1, .frame_fd = -1};
 }
 
@@ -178,6 +179,9 @@ void tpc_box_deliver(tpc_boxes_t *boxes, tpc_box_t *box, tpc_mail_t *mail) {
     if (mail->frame->head.kind == TPC_FRAME_BYE) {
         tpc_box_end(boxes, box, TPC_LINK_LEFT, 0);
         tpc_mail_free(mail);
+    } else if (mail->frame->head.kind == TPC_FRAME_REFUSED) {
+        box_break(boxes, box, EKEYREJECTED);
+        tpc_mail_free(mail);
     } else if (mail->frame->head.kind == TPC_FRAME_NOTE) {
         mail_append(&box->note_first, &box->note_last, mail);
         box->in_bytes += frame_bytes(mail->frame);
@@ -191,12 +195,30 @@ void tpc_box_deliver(tpc_boxes_t *boxes, tpc_box_t *box, tpc_mail_t *mail) {
 
 /** Whether a head that came makes sense: everything in it is the other side's word. */
 static bool head_is_sane(const tpc_frame_head_t *head) {
-    return head->magic == TPC_FRAME_MAGIC && head->kind >= TPC_FRAME_VOTE && head->kind <= TPC_FRAME_NOTE &&
+    return head->magic == TPC_FRAME_MAGIC && head->kind >= TPC_FRAME_VOTE && head->kind <= TPC_FRAME_REFUSED &&
            (head->kind != TPC_FRAME_NOTE || head->data_bytes <= TPC_NOTE_BYTES) && head->text_bytes < TPC_ERROR_BYTES &&
            head->data_bytes <= TPC_FRAME_MAX_BYTES && memchr(head->step, '\0', sizeof head->step) != NULL;
 }
 
-/** The head is complete: make room for the frame. */
+static void box_write(tpc_boxes_t *boxes, tpc_box_t *box);
+
+/** A frame that is not the other side's, or not whole, or not in its place: nothing that comes is believed any more.
+ * The other side is told, if it can be. */
+static void box_refuse(tpc_boxes_t *boxes, tpc_box_t *box) {
+    tpc_mail_t *mail = malloc(sizeof *mail);
+    if (mail)
+        *mail = (tpc_mail_t){.fd = -1, .frame = tpc_frame_new(TPC_FRAME_REFUSED, 0, "", TPCOMM_OK, NULL, NULL, 0)};
+    if (mail && mail->frame) {
+        mail_append(&box->out_first, &box->out_last, mail);
+        box_write(boxes, box);
+    } else {
+        free(mail);
+    }
+    if (box->state == TPC_LINK_OPEN) box_break(boxes, box, EBADMSG);
+    (void)shutdown(box->fd, SHUT_WR);
+}
+
+/** The head is complete, and its seal right: make room for the frame. */
 static bool frame_begin(tpc_boxes_t *boxes, tpc_box_t *box) {
     if (!head_is_sane(&box->head)) {
         box_break(boxes, box, EPROTO);
@@ -210,7 +232,6 @@ static bool frame_begin(tpc_boxes_t *boxes, tpc_box_t *box) {
     }
     atomic_init(&box->frame->references, 1);
     box->frame->head = box->head;
-    box->body_have = 0;
     return true;
 }
 
@@ -223,22 +244,61 @@ static void frame_end(tpc_boxes_t *boxes, tpc_box_t *box) {
     *mail = (tpc_mail_t){.frame = box->frame, .token = box->head.token, .fd = box->frame_fd};
     box->frame = NULL;
     box->frame_fd = -1;
-    box->head_have = 0;
+    box->part = TPC_PART_HEAD;
+    box->seal.received++;
     tpc_box_deliver(boxes, box, mail);
+}
+
+static size_t body_bytes(const tpc_frame_head_t *head) {
+    return head->text_bytes + (size_t)head->data_bytes;
+}
+
+/** Where the part that is being received goes, and how long it is. */
+static char *part_place(tpc_box_t *box, size_t *bytes_p) {
+    *bytes_p = TPC_SEAL_BYTES;
+    if (box->part == TPC_PART_HEAD_SEAL) return (char *)box->in_head_seal;
+    if (box->part == TPC_PART_BODY_SEAL) return (char *)box->in_body_seal;
+    *bytes_p = box->part == TPC_PART_HEAD ? sizeof box->head : body_bytes(&box->head);
+    return box->part == TPC_PART_HEAD ? (char *)&box->head : (char *)box->frame->body;
+}
+
+static bool seal_is_right(const tpc_box_t *box) {
+    uint8_t seal[TPC_SEAL_BYTES];
+    const uint8_t *key = box->seal.receive_key;
+    if (box->part == TPC_PART_HEAD_SEAL) {
+        tpc_seal_head(key, box->seal.received, &box->head, seal);
+        return tpc_proof_equal(seal, box->in_head_seal);
+    }
+    tpc_seal_body(key, box->in_head_seal, box->frame->body, body_bytes(&box->head), seal);
+    return tpc_proof_equal(seal, box->in_body_seal);
+}
+
+/** A part is complete: what comes next. */
+static void part_end(tpc_boxes_t *boxes, tpc_box_t *box) {
+    tpc_part_t part = box->part;
+    bool is_seal = part == TPC_PART_HEAD_SEAL || part == TPC_PART_BODY_SEAL;
+    box->part_have = 0;
+    if (is_seal && !seal_is_right(box)) {
+        box_refuse(boxes, box);
+        return;
+    }
+    if (!is_seal && box->seal.set) {
+        box->part = part == TPC_PART_HEAD ? TPC_PART_HEAD_SEAL : TPC_PART_BODY_SEAL;
+        return;
+    }
+    bool head = part == TPC_PART_HEAD || part == TPC_PART_HEAD_SEAL;
+    if (head && !frame_begin(boxes, box)) return;
+    if (head && body_bytes(&box->head) > 0)
+        box->part = TPC_PART_BODY;
+    else
+        frame_end(boxes, box);
 }
 
 /** One read. True: there may be more. */
 static bool box_read(tpc_boxes_t *boxes, tpc_box_t *box) {
-    char *into;
     size_t want;
-    if (!box->frame) {
-        into = (char *)&box->head + box->head_have;
-        want = sizeof box->head - box->head_have;
-    } else {
-        into = (char *)box->frame->body + box->body_have;
-        want = box->head.text_bytes + (size_t)box->head.data_bytes - box->body_have;
-    }
-    ssize_t got = tpc_net_recv(box->fd, into, want, &box->frame_fd);
+    char *into = part_place(box, &want);
+    ssize_t got = tpc_net_recv(box->fd, into + box->part_have, want - box->part_have, &box->frame_fd);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
     if (got == 0 || (got < 0 && (errno == ECONNRESET || errno == EPIPE))) {
         tpc_box_end(boxes, box, TPC_LINK_ENDED, 0);
@@ -248,15 +308,28 @@ static bool box_read(tpc_boxes_t *boxes, tpc_box_t *box) {
         box_break(boxes, box, errno);
         return false;
     }
-    if (!box->frame) {
-        box->head_have += (size_t)got;
-        if (box->head_have < sizeof box->head) return true;
-        if (!frame_begin(boxes, box)) return false;
-    } else {
-        box->body_have += (size_t)got;
-    }
-    if (box->body_have == box->head.text_bytes + box->head.data_bytes) frame_end(boxes, box);
+    box->part_have += (size_t)got;
+    if (box->part_have == want) part_end(boxes, box);
     return box->state == TPC_LINK_OPEN && box->in_bytes < IN_BYTES_MAX;
+}
+
+/** The pieces of a mail behind what has been sent of it; returns how many, left_p their bytes. */
+static size_t out_pieces(const tpc_box_t *box, tpc_frame_head_t *head, const tpc_frame_t *frame, struct iovec pieces[4],
+                         size_t *left_p) {
+    size_t seal = box->seal.set ? TPC_SEAL_BYTES : 0, body = body_bytes(head), count = 0, skip = box->out_offset;
+    const struct iovec all[4] = {{head, sizeof *head},
+                                 {(void *)(uintptr_t)box->out_head_seal, seal},
+                                 {(void *)(uintptr_t)frame->body, body},
+                                 {(void *)(uintptr_t)box->out_body_seal, body > 0 ? seal : 0}};
+    *left_p = 0;
+    for (size_t i = 0; i < 4; i++) {
+        size_t passed = skip < all[i].iov_len ? skip : all[i].iov_len;
+        skip -= passed;
+        if (all[i].iov_len == passed) continue;
+        pieces[count++] = (struct iovec){(char *)all[i].iov_base + passed, all[i].iov_len - passed};
+        *left_p += all[i].iov_len - passed;
+    }
+    return count;
 }
 
 /** Send what goes. A socket that takes nothing any more is left to box_read, which learns why. */
@@ -265,14 +338,14 @@ static void box_write(tpc_boxes_t *boxes, tpc_box_t *box) {
         tpc_mail_t *mail = box->out_first;
         tpc_frame_head_t first = mail->frame->head;
         first.token = mail->token;
-        size_t head = sizeof first, whole = frame_bytes(mail->frame), offset = box->out_offset;
-        struct iovec pieces[2];
-        size_t count = 0;
-        if (offset < head) pieces[count++] = (struct iovec){(char *)&first + offset, head - offset};
-        size_t body_offset = offset > head ? offset - head : 0;
-        if (whole - head > body_offset)
-            pieces[count++] = (struct iovec){mail->frame->body + body_offset, whole - head - body_offset};
-        ssize_t sent = tpc_net_send(box->fd, pieces, count, offset == 0 ? mail->fd : -1);
+        if (box->seal.set && box->out_offset == 0) {
+            tpc_seal_head(box->seal.send_key, box->seal.sent, &first, box->out_head_seal);
+            tpc_seal_body(box->seal.send_key, box->out_head_seal, mail->frame->body, body_bytes(&first),
+                          box->out_body_seal);
+        }
+        struct iovec pieces[4];
+        size_t left, count = out_pieces(box, &first, mail->frame, pieces, &left);
+        ssize_t sent = tpc_net_send(box->fd, pieces, count, box->out_offset == 0 ? mail->fd : -1);
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (sent < 0) {
             if (errno != EPIPE && errno != ECONNRESET) box_break(boxes, box, errno);
@@ -281,8 +354,9 @@ static void box_write(tpc_boxes_t *boxes, tpc_box_t *box) {
             return;
         }
         box->out_offset += (size_t)sent;
-        if (box->out_offset < whole) continue;
+        if ((size_t)sent < left) continue;
         box->out_offset = 0;
+        box->seal.sent++;
         box->out_first = mail->next;
         if (!box->out_first) box->out_last = NULL;
         tpc_mail_free(mail);
@@ -394,13 +468,14 @@ void tpc_links_destroy(tpc_links_t *links) {
     free(links->boxes);
 }
 
-void tpc_link_attach(tpc_links_t *links, int32_t rank, int fd, int pidfd) {
+void tpc_link_attach(tpc_links_t *links, int32_t rank, int fd, int pidfd, const tpc_seal_t *seal) {
     tpc_box_t *box = &links->boxes->box[rank];
     pthread_mutex_lock(&links->boxes->mutex);
     box_clear(box);
     box->state = TPC_LINK_OPEN;
     box->fd = fd;
     box->pidfd = pidfd;
+    if (seal && seal->set) box->seal = *seal;
     pthread_mutex_unlock(&links->boxes->mutex);
 }
 

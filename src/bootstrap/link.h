@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 #include "base/clock.h"
+#include "bootstrap/seal.h"
 #include "bootstrap/wire.h"
 
 /** Sent or received; never changed after it was made, and shared by all who hold a reference. */
@@ -57,20 +58,27 @@ typedef struct tpc_told {
     uint32_t sent, seen;
 } tpc_told_t;
 
+/** What comes next of a frame that is being received. */
+typedef enum { TPC_PART_HEAD, TPC_PART_HEAD_SEAL, TPC_PART_BODY, TPC_PART_BODY_SEAL } tpc_part_t;
+
 /** All about one other rank. */
 typedef struct {
     tpc_link_state_t state;
-    int err;   /**< errno of BROKEN */
+    int err;   /**< errno of BROKEN. EBADMSG: a wrong seal; EKEYREJECTED: the other side says so of ours */
     int fd;    /**< socket; -1 between threads */
     int pidfd; /**< the member's; not owned; -1: none */
     tpc_mail_t *in_first, *in_last;
     tpc_mail_t *note_first, *note_last; /**< apart from all others: nobody asks for them by channel */
     size_t in_bytes;
     tpc_mail_t *out_first, *out_last;
-    size_t out_offset; /**< of out_first, what has been sent */
+    size_t out_offset; /**< of out_first with its seals, what has been sent */
+    uint8_t out_head_seal[TPC_SEAL_BYTES], out_body_seal[TPC_SEAL_BYTES]; /**< of out_first */
+    tpc_seal_t seal;
     /* The frame that is being received. */
+    tpc_part_t part;
+    size_t part_have;
     tpc_frame_head_t head;
-    size_t head_have, body_have;
+    uint8_t in_head_seal[TPC_SEAL_BYTES], in_body_seal[TPC_SEAL_BYTES];
     tpc_frame_t *frame;
     int frame_fd;
     tpc_told_t *told;
@@ -122,8 +130,9 @@ tpcomm_status_t tpc_links_init(tpc_links_t *links, int32_t rank, int32_t size);
 /** Close all without a goodbye and free the boxes of socket links. */
 void tpc_links_destroy(tpc_links_t *links);
 
-/** From now on fd is the link to rank; takes it. A link that was there is closed, its mail dropped. */
-void tpc_link_attach(tpc_links_t *links, int32_t rank, int fd, int pidfd);
+/** From now on fd is the link to rank; takes it. A link that was there is closed, its mail dropped. seal: of its
+ * frames; NULL, or one that is not set: they have none. */
+void tpc_link_attach(tpc_links_t *links, int32_t rank, int fd, int pidfd, const tpc_seal_t *seal);
 void tpc_link_detach(tpc_links_t *links, int32_t rank);
 
 tpc_link_state_t tpc_link_state(tpc_links_t *links, int32_t rank, int *err_p);

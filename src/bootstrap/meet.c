@@ -153,7 +153,7 @@ static tpcomm_status_t make_links(meeting_t *meeting) {
     for (int32_t rank = 0; rank < size; rank++) {
         if (rank == me) continue;
         tpc_bootstrap_set_member(bootstrap, rank, &meeting->peers[rank].record, mesh->pid[rank], mesh->pidfd[rank]);
-        tpc_link_attach(&bootstrap->links, rank, mesh->fd[rank], mesh->pidfd[rank]);
+        tpc_link_attach(&bootstrap->links, rank, mesh->fd[rank], mesh->pidfd[rank], &mesh->seal[rank]);
         mesh->fd[rank] = mesh->pidfd[rank] = -1;
     }
     return TPCOMM_OK;

@@ -49,6 +49,7 @@ void tpc_mesh_init(tpc_mesh_t *mesh) {
         mesh->fd[i] = mesh->pidfd[i] = -1;
         mesh->pid[i] = 0;
     }
+    explicit_bzero(mesh->seal, sizeof mesh->seal);
 }
 
 void tpc_mesh_free(tpc_mesh_t *mesh) {
@@ -78,6 +79,7 @@ static void keep(maker_t *maker, int32_t rank, int fd, int pidfd, bool local) {
     }
     mesh->fd[rank] = fd;
     mesh->pidfd[rank] = pidfd;
+    mesh->seal[rank] = (tpc_seal_t){.set = false};
     uint32_t uid;
     if (!local || tpc_unix_peer(fd, &mesh->pid[rank], &uid) != 0) mesh->pid[rank] = 0;
 }
@@ -195,6 +197,8 @@ static void call_answered(maker_t *maker, call_t *call, const char *where) {
     bool local = same_host(maker, call->rank);
     if (!local) tpc_tcp_tune(call->fd);
     keep(maker, call->rank, call->fd, call->reader.passed_fd, local);
+    if (secret->set && !local)
+        tpc_seal_begin(secret, &call->hello, &call->challenge, true, &maker->mesh->seal[call->rank]);
     call->fd = call->reader.passed_fd = -1;
     call_move(call, CALL_DONE);
 }
@@ -240,6 +244,8 @@ static void welcome(maker_t *maker, tpc_guest_t *guest) {
         return;
     }
     keep(maker, rank, guest->fd, guest->passed_fd, guest->local);
+    if (guest->secret != NULL && !guest->local)
+        tpc_seal_begin(guest->secret, &guest->greeting, &guest->challenge, false, &maker->mesh->seal[rank]);
 }
 
 /* ------------------------------------------------------------------ all */

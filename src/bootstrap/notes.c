@@ -57,5 +57,6 @@ tpc_peer_end_t tpc_bootstrap_peer(tpc_bootstrap_t *bootstrap, int32_t rank) {
     tpc_link_state_t state = tpc_link_state(&bootstrap->links, rank, &err);
     bool noted = tpc_link_noted(&bootstrap->links, rank);
     if (rank == bootstrap->self.rank || state == TPC_LINK_OPEN || state == TPC_LINK_NONE || noted) return TPC_PEER_HERE;
+    if (state == TPC_LINK_BROKEN && (err == EBADMSG || err == EKEYREJECTED)) return TPC_PEER_FORGED;
     return state == TPC_LINK_LEFT ? TPC_PEER_LEFT : TPC_PEER_ENDED;
 }

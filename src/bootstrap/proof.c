@@ -12,7 +12,6 @@
 
 #define SECRET_LEAST 16
 #define SECRET_MOST  4096
-#define MAC_BYTES    32
 
 typedef struct {
     const void *(*sha256)(void);
@@ -46,10 +45,11 @@ static tpcomm_status_t load(void) {
     return status;
 }
 
-static bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes, uint8_t mac_p[MAC_BYTES]) {
+static bool mac_of(const void *key, size_t key_bytes, const void *data, size_t bytes, uint8_t mac_p[TPC_MAC_BYTES]) {
     unsigned length = 0;
-    return crypto.hmac(crypto.sha256(), key, (int)key_bytes, data, bytes, mac_p, &length) != NULL &&
-           length == MAC_BYTES;
+    return crypto.hmac != NULL &&
+           crypto.hmac(crypto.sha256(), key, (int)key_bytes, data, bytes, mac_p, &length) != NULL &&
+           length == TPC_MAC_BYTES;
 }
 
 static void wipe(void *bytes, size_t count) {
@@ -134,7 +134,7 @@ typedef struct {
 
 /* All zero where it cannot be computed, which no right one is. */
 static void compute(const tpc_secret_t *secret, const char label[8], const tpc_greeting_t *hello, const char *nonce,
-                    const tpc_greeting_t *message, const char *text, uint8_t mac_p[MAC_BYTES]) {
+                    const tpc_greeting_t *message, const char *text, uint8_t mac_p[TPC_MAC_BYTES]) {
     covered_t covered;
     memset(&covered, 0, sizeof covered);
     memcpy(covered.label, label, sizeof covered.label);
@@ -145,13 +145,12 @@ static void compute(const tpc_secret_t *secret, const char label[8], const tpc_g
     size_t text_bytes = strnlen(text, sizeof covered.text - 1);
     memcpy(covered.text, text, text_bytes);
     covered.message.text_bytes = (uint32_t)text_bytes;
-    if (!mac_of(secret->key, sizeof secret->key, &covered, sizeof covered, mac_p)) memset(mac_p, 0, MAC_BYTES);
+    if (!mac_of(secret->key, sizeof secret->key, &covered, sizeof covered, mac_p)) memset(mac_p, 0, TPC_MAC_BYTES);
 }
 
-/* In a time that does not tell where they differ. */
-static bool equal(const uint8_t a[MAC_BYTES], const uint8_t b[MAC_BYTES]) {
+bool tpc_proof_equal(const uint8_t a[TPC_MAC_BYTES], const uint8_t b[TPC_MAC_BYTES]) {
     volatile uint8_t differ = 0, any = 0;
-    for (size_t i = 0; i < MAC_BYTES; i++) {
+    for (size_t i = 0; i < TPC_MAC_BYTES; i++) {
         differ = (uint8_t)(differ | (a[i] ^ b[i]));
         any = (uint8_t)(any | a[i]);
     }
@@ -160,9 +159,9 @@ static bool equal(const uint8_t a[MAC_BYTES], const uint8_t b[MAC_BYTES]) {
 
 static bool is_right(const tpc_secret_t *secret, const char label[8], const tpc_greeting_t *hello, const char *nonce,
                      const tpc_greeting_t *message, const char *text) {
-    uint8_t mac[MAC_BYTES];
+    uint8_t mac[TPC_MAC_BYTES];
     compute(secret, label, hello, nonce, message, text, mac);
-    return equal(mac, message->hello.hmac);
+    return tpc_proof_equal(mac, message->hello.hmac);
 }
 
 static void reply(const tpc_greeting_t *hello, uint16_t kind, tpc_greeting_t *message_p) {
@@ -213,4 +212,15 @@ void tpc_proof_seal(const tpc_secret_t *secret, const tpc_greeting_t *hello, con
 bool tpc_proof_sealed(const tpc_secret_t *secret, const tpc_greeting_t *hello, const tpc_greeting_t *challenge,
                       const char *text, const tpc_greeting_t *answer) {
     return is_right(secret, by_answer, hello, challenge->host_id, answer, text);
+}
+
+/* ------------------------------------------------------------------ for what follows */
+
+void tpc_proof_mac(const uint8_t key[TPC_MAC_BYTES], const void *data, size_t bytes, uint8_t mac_p[TPC_MAC_BYTES]) {
+    if (!mac_of(key, TPC_MAC_BYTES, data, bytes, mac_p)) memset(mac_p, 0, TPC_MAC_BYTES);
+}
+
+void tpc_proof_key(const tpc_secret_t *secret, const char label[8], const tpc_greeting_t *hello,
+                   const tpc_greeting_t *challenge, uint8_t key_p[TPC_MAC_BYTES]) {
+    compute(secret, label, hello, challenge->host_id, challenge, "", key_p);
 }

@@ -18,6 +18,7 @@
 #include "base/env.h"
 #include "bootstrap/wire.h"
 
+#define TPC_MAC_BYTES   32
 #define TPC_NONCE_BYTES 32
 static_assert(TPC_NONCE_BYTES < TPC_HOST_ID_BYTES, "a nonce travels in host_id, with a NUL behind it");
 
@@ -53,5 +54,13 @@ void tpc_proof_seal(const tpc_secret_t *secret, const tpc_greeting_t *hello, con
                     const char *text, tpc_greeting_t *answer);
 bool tpc_proof_sealed(const tpc_secret_t *secret, const tpc_greeting_t *hello, const tpc_greeting_t *challenge,
                       const char *text, const tpc_greeting_t *answer);
+
+/** A key that belongs to this greeting and challenge alone; label: for what. */
+void tpc_proof_key(const tpc_secret_t *secret, const char label[8], const tpc_greeting_t *hello,
+                   const tpc_greeting_t *challenge, uint8_t key_p[TPC_MAC_BYTES]);
+/** HMAC-SHA256, once a secret has been read; all zero where it cannot be computed. */
+void tpc_proof_mac(const uint8_t key[TPC_MAC_BYTES], const void *data, size_t bytes, uint8_t mac_p[TPC_MAC_BYTES]);
+/** In a time that does not tell where they differ; what is all zero is equal to nothing. */
+bool tpc_proof_equal(const uint8_t a[TPC_MAC_BYTES], const uint8_t b[TPC_MAC_BYTES]);
 
 #endif

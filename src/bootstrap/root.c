@@ -63,7 +63,8 @@ static holder_t ask_holder(const char *name, const tpc_place_t *place, const tpc
     tpc_deadline_t soon = tpc_deadline_in(HOLDER_MS, deadline->interrupted, deadline->interrupted_arg);
     if (soon.at_ns > deadline->at_ns) soon.at_ns = deadline->at_ns;
     tpc_greeting_t answer;
-    tpc_ask_t came = tpc_ask(fd, self, place->job, &soon, &answer, status_p);
+    tpc_seal_t seal; /* of a connection that ends here */
+    tpc_ask_t came = tpc_ask(fd, self, place->job, &soon, &answer, &seal, status_p);
     close(fd);
     if (came == TPC_ASK_REFUSED) return HELD_BY_JOB;
     if (came == TPC_ASK_CLOSED || came == TPC_ASK_RETRY) return HELD_NO_MORE;
@@ -262,7 +263,11 @@ static void let_in(meeting_t *meeting, tpc_guest_t *guest) {
     bootstrap->process[rank] = guest->greeting.process;
     bootstrap->said_pid[rank] = guest->greeting.pid;
     meeting->let_in_ns[rank] = tpc_clock_ns();
-    tpc_link_attach(&bootstrap->links, rank, guest->fd, *pidfd);
+    tpc_seal_t seal = {.set = false};
+    if (guest->secret != NULL && !guest->local)
+        tpc_seal_begin(guest->secret, &guest->greeting, &guest->challenge, false, &seal);
+    tpc_link_attach(&bootstrap->links, rank, guest->fd, *pidfd, &seal);
+    explicit_bzero(&seal, sizeof seal);
 }
 
 /**
@@ -331,7 +336,8 @@ static int32_t count_present(meeting_t *meeting, bool *over_p) {
         tpc_link_state_t state = tpc_link_state(links, rank, &err);
         bool voted = tpc_link_peek(links, rank, meeting->bootstrap->world.channel) != NULL;
         bool gone = state != TPC_LINK_OPEN && state != TPC_LINK_NONE;
-        bool died = gone && (voted || tpc_pidfd_ended(meeting->bootstrap->member[rank].pidfd, ENDING_MS));
+        bool forged = state == TPC_LINK_BROKEN && err == EBADMSG; /* it has proved who it is: somebody is between us */
+        bool died = gone && (voted || forged || tpc_pidfd_ended(meeting->bootstrap->member[rank].pidfd, ENDING_MS));
         if (died || tpc_link_withdrawn(links, rank, meeting->bootstrap->world.channel)) *over_p = true;
         if (gone && !died) tpc_link_detach(links, rank);
         uint64_t away_ns = meeting->sent_away_ns[rank];

@@ -55,6 +55,18 @@ tpcomm_status_t tpc_step_gone(const tpc_step_t *step, int32_t index) {
         return tpc_error(TPCOMM_ERR_ABORTED, "in '%s': %s has left: its communicator was destroyed or its init failed",
                          step->step, who);
     if (state == TPC_LINK_ENDED) return tpc_error(TPCOMM_ERR_PEER_DIED, "in '%s': %s ended", step->step, who);
+    if (err == EBADMSG)
+        return tpc_error(
+            TPCOMM_ERR_AUTH,
+            "in '%s': what comes from %s is not its own: a message was changed, repeated, left out or moved "
+            "on the way",
+            step->step, who);
+    if (err == EKEYREJECTED)
+        return tpc_error(
+            TPCOMM_ERR_AUTH,
+            "in '%s': %s says that what comes to it from here is not ours: a message was changed, repeated, "
+            "left out or moved on the way",
+            step->step, who);
     if (err == ETIMEDOUT || err == EHOSTUNREACH)
         return tpc_error_errno(TPCOMM_ERR_PEER_DIED, err, "in '%s': %s cannot be reached any more", step->step, who);
     return tpc_error_errno(TPCOMM_ERR_PEER_FAILED, err, "in '%s': the connection to %s failed", step->step, who);

@@ -18,7 +18,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "the wire format is the memory format of little-endian machines");
 
 #define TPC_WIRE_MAGIC   "TPCOMM01"
-#define TPC_WIRE_VERSION 2
+#define TPC_WIRE_VERSION 3
 
 /** Why somebody connects, or what is answered. */
 enum {
@@ -120,7 +120,8 @@ enum {
      * not, and what the member holds of that step is the end of it.
      */
     TPC_FRAME_PRESENT = 6,
-    TPC_FRAME_NOTE = 7, /**< a word to a member that nobody waits for; channel says what it is about */
+    TPC_FRAME_NOTE = 7,    /**< a word to a member that nobody waits for; channel says what it is about */
+    TPC_FRAME_REFUSED = 8, /**< the last one: what came from the receiver had a wrong seal (seal.h) */
 };
 
 enum {

@@ -31,14 +31,24 @@ static uint32_t spin_us(int32_t ranks_here) {
     return CPU_COUNT(&cpus) >= ranks_here ? SPIN_US_OWN_CPU : SPIN_US_SHARED_CPU;
 }
 
-void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid, bool in_good_order) {
+void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid, tpc_peer_end_t how) {
     for (int32_t r = 0; r < comm->size; r++) {
         if (comm->ranks[r] != world_rank) continue;
         if (atomic_load(&comm->failure.slots[r].left) != 0 || atomic_load(&comm->finalized) != 0) return;
-        char text[160];
-        snprintf(text, sizeof text, "rank %d (pid %d) %s without finalizing", r, pid, in_good_order ? "left" : "ended");
+        char text[200];
+        tpcomm_status_t status = how == TPC_PEER_LEFT     ? TPCOMM_ERR_ABORTED
+                                 : how == TPC_PEER_FORGED ? TPCOMM_ERR_AUTH
+                                                          : TPCOMM_ERR_PEER_DIED;
+        snprintf(text, sizeof text, "rank %d (pid %d) %s without finalizing", r, pid,
+                 how == TPC_PEER_LEFT ? "left" : "ended");
+        if (how == TPC_PEER_FORGED)
+            snprintf(
+                text, sizeof text,
+                "between rank %d and rank %d (pid %d) a control message was changed, repeated, left out or moved on "
+                "the way",
+                comm->rank, r, pid);
         tpc_failure_place_t place = {.rank = r};
-        tpc_failure_raise(&comm->failure, in_good_order ? TPCOMM_ERR_ABORTED : TPCOMM_ERR_PEER_DIED, place, text);
+        tpc_failure_raise(&comm->failure, status, place, text);
     }
 }
 

@@ -82,7 +82,7 @@ tpcomm_status_t tpc_comm_create(tpc_world_t *world, const tpc_group_plan_t *plan
 void tpc_comm_free(tpcomm_t *comm);
 
 /** A process of the world has ended: a failure, if it was a member that had not finalized. On the watchdog's thread. */
-void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid, bool in_good_order);
+void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid, tpc_peer_end_t how);
 
 /** Whether members are on several hosts: host messages go over the links, and failures by relay. */
 static inline bool tpc_comm_spans(const tpcomm_t *comm) {

@@ -28,7 +28,7 @@ static void look_at(tpc_world_t *world, int32_t rank) {
     if (end == TPC_PEER_HERE || world->peers[rank].ended) return;
     world->peers[rank].ended = true;
     for (tpcomm_t *group = world->groups; group != NULL; group = group->next_group)
-        tpc_comm_peer_ended(group, rank, tpc_bootstrap_member(world->bootstrap, rank)->said_pid, end == TPC_PEER_LEFT);
+        tpc_comm_peer_ended(group, rank, tpc_bootstrap_member(world->bootstrap, rank)->said_pid, end);
 }
 
 /* On the watchdog's thread. */

@@ -43,7 +43,7 @@ static void peer_ended(void *arg) {
     tpc_peer_watch_t *peer = arg;
     pthread_mutex_lock(&peer->world->lock);
     for (tpcomm_t *group = peer->world->groups; group != NULL; group = group->next_group)
-        tpc_comm_peer_ended(group, peer->rank, peer->pid, false);
+        tpc_comm_peer_ended(group, peer->rank, peer->pid, TPC_PEER_ENDED);
     pthread_mutex_unlock(&peer->world->lock);
 }
 

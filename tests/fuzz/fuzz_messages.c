@@ -44,12 +44,14 @@ static void greet(const uint8_t *data, size_t size, size_t piece, bool with_secr
     tpc_lobby_close(&lobby);
 }
 
-static void frames(const uint8_t *data, size_t size, size_t piece) {
+/* sealed: nobody here has the keys, so nothing may come through. */
+static void frames(const uint8_t *data, size_t size, size_t piece, bool sealed) {
     tpc_links_t links;
+    const tpc_seal_t seal = {.set = sealed, .send_key = {1}, .receive_key = {2}};
     int fds[2];
     if (tpc_links_init(&links, 0, 2) != TPCOMM_OK) abort();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) abort();
-    tpc_link_attach(&links, 1, fds[0], -1);
+    tpc_link_attach(&links, 1, fds[0], -1, &seal);
     do {
         send_piece(fds[1], &data, &size, piece);
         tpc_link_pump(&links);
@@ -57,6 +59,7 @@ static void frames(const uint8_t *data, size_t size, size_t piece) {
             tpc_mail_t mail;
             char text[TPC_ERROR_BYTES];
             while (tpc_link_take(&links, 1, channel, &mail)) {
+                if (sealed) abort();
                 tpc_frame_text(mail.frame, text);
                 if (mail.fd >= 0) close(mail.fd);
                 tpc_frame_release(mail.frame);
@@ -73,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t piece = data[1] == 0 ? 4096 : data[1];
     if (size / piece > 64) piece = size / 64 + 1;
     if (data[0] % 3 == 2)
-        frames(data + 2, size - 2, piece);
+        frames(data + 2, size - 2, piece, data[0] >= 128);
     else
         greet(data + 2, size - 2, piece, data[0] % 3 == 1);
     return 0;
