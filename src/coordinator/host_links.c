@@ -28,6 +28,31 @@ static tpcomm_status_t group_failed(void *arg) {
     return tpc_failure_status(&comm->failure) == TPCOMM_OK ? TPCOMM_OK : tpc_error(GROUP_BROKE, "the group is broken");
 }
 
+/* How long a member whom somebody has left goes on waiting for the leader's verdict. */
+#define LEFT_GRACE_NS 1000000000u
+
+typedef struct {
+    tpcomm_t *comm;
+    uint64_t left_ns; /* when it was first seen that somebody has left; 0: not */
+} patience_t;
+
+/*
+ * Who has a message's end may destroy the group at once, and word of that overtakes the leader's verdict on its way to
+ * the others. So where nothing is wrong but that somebody has left they wait for the verdict: the leader, who does not,
+ * has sent it already, or ends the step as soon as it hears of the same.
+ */
+static tpcomm_status_t message_failed(void *arg) {
+    patience_t *patience = arg;
+    const tpcomm_t *comm = patience->comm;
+    uint64_t word = atomic_load_explicit(comm->failure.word, memory_order_acquire), reporter = (word >> 32) - 1;
+    bool left = word != 0 && comm->rank != 0 && reporter < (uint64_t)comm->size &&
+                atomic_load(&comm->failure.slots[reporter].left) == TPC_LEFT_EARLY;
+    if (!left) return group_failed(patience->comm);
+    uint64_t now = tpc_clock_ns();
+    if (patience->left_ns == 0) patience->left_ns = now;
+    return now - patience->left_ns < LEFT_GRACE_NS ? TPCOMM_OK : group_failed(patience->comm);
+}
+
 static void await_reason(const tpcomm_t *comm) {
     tpc_deadline_t deadline = tpc_deadline_in(REASON_MS, NULL, NULL);
     while (tpc_failure_status(&comm->failure) == TPCOMM_OK && tpc_deadline_left_ms(&deadline) > 0)
@@ -114,6 +139,9 @@ tpcomm_status_t tpc_host_links_run(tpcomm_t *comm, const tpcomm_call_t *call, ui
                                    const tpc_flight_record_t *record) {
     char text[128];
     message_t message = {.comm = comm, .team = tpc_links_team(comm, "host"), .call = call, .timeout_ms = timeout_ms};
+    patience_t patience = {.comm = comm};
+    message.team.check = message_failed;
+    message.team.check_arg = &patience;
     snprintf(message.step, sizeof message.step, "host %.80s", tpc_flight_text(record, text, sizeof text));
     tpcomm_status_t status = tpc_hook("host_links", comm->rank);
     if (status == TPCOMM_OK)

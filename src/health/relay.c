@@ -42,6 +42,7 @@ void tpc_relay_tell(tpc_relay_t *relay) {
     note.rank = slot->rank;
     note.coll = slot->coll;
     note.seq = slot->seq;
+    note.left_early = atomic_load(&slot->left) == TPC_LEFT_EARLY;
     memcpy(note.text, slot->text, strnlen(slot->text, sizeof note.text - 1));
     send(relay, &note);
 }
@@ -135,6 +136,8 @@ void tpc_relay_hear(tpc_relay_t *relay, int32_t world_rank, const tpc_relay_note
         return;
     }
     if (note->status >= 0 || note->reporter < 0 || note->reporter >= relay->size || note->rank >= relay->size) return;
+    if (relay->host[note->reporter] != relay->here && note->left_early == 1)
+        atomic_store(&relay->failure->slots[note->reporter].left, TPC_LEFT_EARLY);
     if (relay->host[note->reporter] != relay->here) keep_account(&relay->failure->slots[note->reporter], note);
     uint64_t word = (uint64_t)(uint32_t)-note->status | ((uint64_t)(uint32_t)(note->reporter + 1) << 32);
     set_once(&relay->board->said[relay->host[from]], word);

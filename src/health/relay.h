@@ -35,7 +35,7 @@ typedef struct {
     int32_t reporter; /**< whose account it is */
     int32_t rank;     /**< at fault */
     int32_t coll;
-    int32_t reserved;
+    int32_t left_early; /**< 1: the reporter has gone, and nothing else is wrong (TPC_LEFT_EARLY) */
     uint64_t seq;
     char text[488]; /**< its account; of TPC_RELAY_CALLS the calls, as they are noted */
 } tpc_relay_note_t;

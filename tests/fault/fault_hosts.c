@@ -266,6 +266,23 @@ static void destroyed(rank_t *rank) {
 
 static const char *root;
 
+/* Who has all that a message brought may go at once; the others still get theirs. */
+static void gone_behind_message(rank_t *rank) {
+    for (int turn = 0; turn < 18; turn++) {
+        tpcomm_t *group = NULL;
+        int32_t data = rank->rank == 1 ? 100 + turn : 0, all[SIZE];
+        CHECK_OK(tpcomm_group_create(rank->comm, (int32_t[]){0, 1, 2, 3}, SIZE, "passing", &group));
+        if (turn % 3 == 0)
+            CHECK_OK(tpcomm_host_barrier(group, 0));
+        else if (turn % 3 == 1)
+            CHECK_OK(tpcomm_host_broadcast(group, &data, sizeof data, 1, 0));
+        else
+            CHECK_OK(tpcomm_host_all_gather(group, &data, all, sizeof data, 0));
+        CHECK(turn % 3 != 1 || data == 100 + turn);
+        CHECK_OK(tpcomm_destroy(group));
+    }
+}
+
 static void join_as(int32_t rank, tpcomm_t **comm_p) {
     char host[16];
     snprintf(host, sizeof host, "host%d", rank / 2);
@@ -414,6 +431,7 @@ int main(void) {
     for (int i = 0; i < 5; i++) scene("at once", at_once);
     scene("of one group", of_one_group);
     scene("destroyed", destroyed);
+    scene("gone behind a message", gone_behind_message);
     root = ranks_hold_root();
     ranks_fork(MANY, names, NULL);
     death();
