@@ -16,6 +16,7 @@
 #include "manifest.h"
 #include "options.h"
 #include "ranks.h"
+#include "session.h"
 #include "sweep.h"
 #include "text.h"
 
@@ -30,10 +31,9 @@ static const char *const what_texts[] = {
     [NOTHING] = "a kernel that does nothing", [NCCL_ALONE] = "ncclAllReduce, one rank", [CALL] = "all_reduce"};
 
 typedef struct {
-    const char *sizes, *path, *devices, *json;
-    uint64_t ranks, samples, burst;
-    int32_t device;
-    bool threads, processes;
+    const char *sizes, *path, *json;
+    bench_where_t where;
+    uint64_t samples, burst;
 } settings_t;
 
 static const bench_option_t options[] = {
@@ -41,19 +41,12 @@ static const bench_option_t options[] = {
     BENCH_TEXT("path", false, settings_t, path, "PATH", "forced path; auto: the library's choice"),
     BENCH_U64("samples", 0, settings_t, samples, "N", 20, 100000, "of each row"),
     BENCH_U64("burst", 0, settings_t, burst, "B", 1, 200, "calls of a sample, one right after the other"),
-    BENCH_U64("ranks", 0, settings_t, ranks, "N", 1, TPCOMM_MAX_RANKS,
-              "ranks to start on this host; under a launcher, its number"),
-    BENCH_FLAG("threads", settings_t, threads, "the ranks are threads of this process"),
-    BENCH_FLAG(
-        "processes", settings_t, processes,
-        "the ranks are processes of their own; without either they are, but threads where they would share a GPU"),
-    BENCH_WORD("device", settings_t, device, BENCH_DEVICE_WORDS, "where the ranks compute"),
-    BENCH_TEXT("devices", false, settings_t, devices, "LIST",
-               "GPU of rank 0, 1, ...: 0,0 shares one; again from the start where there are more ranks"),
+    BENCH_WHERE_OPTIONS(settings_t, where, 1),
     BENCH_TEXT("json", false, settings_t, json, "FILE", "write everything to FILE too (tpcomm-host/1)"),
 };
 
-static const settings_t defaults = {.sizes = "8K,1M", .path = "auto", .ranks = 2, .samples = 200, .burst = 50};
+static const settings_t defaults = {
+    .sizes = "8K,1M", .path = "auto", .where = {.ranks = 2}, .samples = 200, .burst = 50};
 
 static const bench_options_t table = {
     .command = "host",
@@ -228,7 +221,9 @@ static void list_rows(const job_t *job, const worker_t *worker, const char *miss
     }
 }
 
-static tpcomm_status_t run_all(const job_t *job, tpcomm_t *comm, bench_device_t *device, result_t *result) {
+static tpcomm_status_t run_all(void *arg, tpcomm_t *comm, bench_device_t *device, void *result_arg) {
+    const job_t *job = arg;
+    result_t *result = result_arg;
     worker_t worker = {.job = job};
     bench_lane_spec_t spec = {.calls = (uint32_t)job->settings->burst};
     char missing[256] = "";
@@ -328,7 +323,9 @@ static tpcomm_status_t write_result(const job_t *job, const result_t *result) {
     return status;
 }
 
-static int judge(const job_t *job, const result_t *result) {
+static int judge(void *arg, const void *result_arg) {
+    const job_t *job = arg;
+    const result_t *result = result_arg;
     print_result(job, result);
     tpcomm_status_t status = job->settings->json ? write_result(job, result) : TPCOMM_OK;
     if (result->wrong > 0 || result->checked == 0) {
@@ -342,27 +339,18 @@ static int judge(const job_t *job, const result_t *result) {
 /* ---------------------------------------------------------------- one rank */
 
 static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
-    const job_t *job = arg;
-    result_t *result = calloc(1, sizeof *result);
-    tpcomm_status_t status = result ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
-    int code = BENCH_EXIT_OK;
-    status = bench_agree(comm, status);
-    if (status == TPCOMM_OK) {
-        uint64_t numbers[] = {job->size_count, job->settings->samples, job->settings->burst, (uint64_t)job->path};
-        uint64_t hash = bench_hash_more(BENCH_HASH_START, job->sizes, job->size_count * sizeof job->sizes[0]);
-        status = bench_agree_on_hash(comm, bench_hash_more(hash, numbers, sizeof numbers));
-    }
-    if (status == TPCOMM_OK) status = bench_manifest_begin(comm, device, job->argc, job->argv, &result->manifest);
-    if (status == TPCOMM_OK) status = run_all(job, comm, device, result);
-    if (status == TPCOMM_OK) status = bench_manifest_end(comm, device, &result->manifest);
-    if (status == TPCOMM_OK) status = tpcomm_finalize(comm);
-    if (status != TPCOMM_OK) {
-        code = bench_rank_failed("host", result ? result->manifest.info.rank : 0, comm, status);
-    } else if (result->manifest.info.rank == 0) {
-        code = judge(job, result);
-    }
-    free(result);
-    return code;
+    job_t *job = arg;
+    uint64_t numbers[] = {job->size_count, job->settings->samples, job->settings->burst, (uint64_t)job->path};
+    uint64_t hash = bench_hash_more(BENCH_HASH_START, job->sizes, job->size_count * sizeof job->sizes[0]);
+    bench_session_t session = {.command = "host",
+                               .argc = job->argc,
+                               .argv = job->argv,
+                               .result_bytes = sizeof(result_t),
+                               .hash = bench_hash_more(hash, numbers, sizeof numbers),
+                               .job = job,
+                               .run = run_all,
+                               .judge = judge};
+    return bench_session(&session, comm, device);
 }
 
 static tpcomm_status_t parse_sizes(const char *text, job_t *job) {
@@ -389,8 +377,6 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
     size_t paths = 0;
     tpcomm_status_t status = parse_sizes(settings->sizes, job);
     if (status == TPCOMM_OK) status = bench_parse_list("path", settings->path, tpc_path_parse, &path, 1, &paths);
-    if (status == TPCOMM_OK && settings->threads && settings->processes)
-        status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--threads and --processes contradict");
     if (status == TPCOMM_OK) status = bench_fault_read(&job->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--json", settings->json);
     job->path = path;
@@ -407,17 +393,7 @@ int bench_host_main(int argc, char **argv) {
         bench_options_help(&table, stdout);
         return BENCH_EXIT_OK;
     }
-    bench_ranks_t ranks = {.command = "host",
-                           .argc = argc,
-                           .argv = argv,
-                           .ranks = (int32_t)settings.ranks,
-                           .ranks_given = bench_is_given(argc, argv, "ranks", 0),
-                           .threads = settings.threads,
-                           .processes = settings.processes,
-                           .device = (bench_device_kind_t)settings.device,
-                           .devices = settings.devices,
-                           .fn = run_rank,
-                           .arg = &job};
+    bench_ranks_t ranks = bench_ranks_of("host", argc, argv, &settings.where, run_rank, &job);
     status = prepare(&settings, &job);
     if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, false);
     return status == TPCOMM_OK ? bench_ranks_run(&ranks) : bench_report("host", status);

@@ -16,6 +16,7 @@
 #include "measure.h"
 #include "options.h"
 #include "ranks.h"
+#include "session.h"
 #include "sweep.h"
 #include "text.h"
 
@@ -24,11 +25,11 @@
 enum { LATENCY, BANDWIDTH, KINDS };
 
 typedef struct {
-    const char *small, *large, *devices, *json;
-    uint64_t ranks, iters, warmup, calls;
+    const char *small, *large, *json;
+    bench_where_t where;
+    uint64_t iters, warmup, calls;
     double row_ms;
-    int32_t device, mode;
-    bool threads, processes;
+    int32_t mode;
 } settings_t;
 
 static const bench_option_t options[] = {
@@ -38,21 +39,14 @@ static const bench_option_t options[] = {
               "samples of every measurement, rounded up to tens; as many as fit --row-ms, 20 to 1000, unless given"),
     BENCH_U64("warmup", 'w', settings_t, warmup, "W", 2, 100000, "calls before every measurement, not counted"),
     BENCH_DOUBLE("row-ms", settings_t, row_ms, "MS", 1.0, 3.6e6, "time for the samples of one measurement without -n"),
-    BENCH_U64("ranks", 0, settings_t, ranks, "N", 2, TPCOMM_MAX_RANKS,
-              "ranks to start on this host; under a launcher, its number"),
-    BENCH_FLAG("threads", settings_t, threads, "the ranks are threads of this process"),
-    BENCH_FLAG(
-        "processes", settings_t, processes,
-        "the ranks are processes of their own; without either they are, but threads where they would share a GPU"),
-    BENCH_WORD("device", settings_t, device, BENCH_DEVICE_WORDS, "where the ranks compute"),
-    BENCH_TEXT("devices", false, settings_t, devices, "LIST",
-               "GPU of rank 0, 1, ...: 0,0 shares one; again from the start where there are more ranks"),
+    BENCH_WHERE_OPTIONS(settings_t, where, 2),
     BENCH_WORD("mode", settings_t, mode, "eager|graph", "one call after the other, or a CUDA graph of --calls calls"),
     BENCH_U64("calls", 0, settings_t, calls, "C", 1, 10000, "dependent calls of one sample on a GPU"),
     BENCH_TEXT("json", false, settings_t, json, "FILE", "write everything to FILE too (tpcomm-pairs/1)"),
 };
 
-static const settings_t defaults = {.small = "1K", .large = "16M", .warmup = 5, .row_ms = 100, .ranks = 2, .calls = 50};
+static const settings_t defaults = {
+    .small = "1K", .large = "16M", .warmup = 5, .row_ms = 100, .where = {.ranks = 2}, .calls = 50};
 
 static const bench_options_t table = {
     .command = "pairs",
@@ -138,7 +132,9 @@ static tpcomm_status_t run_pair(const job_t *job, tpcomm_t *world, bench_lane_t 
     return status;
 }
 
-static tpcomm_status_t run_pairs(const job_t *job, tpcomm_t *world, bench_device_t *device, result_t *result) {
+static tpcomm_status_t run_pairs(void *arg, tpcomm_t *world, bench_device_t *device, void *result_arg) {
+    const job_t *job = arg;
+    result_t *result = result_arg;
     bench_lane_t *lane = NULL;
     int32_t rank = result->manifest.info.rank, ranks = result->manifest.info.size;
     uint64_t most = job->bytes[job->bytes[LATENCY] > job->bytes[BANDWIDTH] ? LATENCY : BANDWIDTH];
@@ -258,7 +254,9 @@ static tpcomm_status_t write_result(const job_t *job, const result_t *result) {
     return status;
 }
 
-static int judge(const job_t *job, const result_t *result) {
+static int judge(void *arg, const void *result_arg) {
+    const job_t *job = arg;
+    const result_t *result = result_arg;
     print_result(job, result);
     tpcomm_status_t status = job->settings->json ? write_result(job, result) : TPCOMM_OK;
     if (result->wrong > 0 || result->checked == 0) {
@@ -272,28 +270,19 @@ static int judge(const job_t *job, const result_t *result) {
 /* ---------------------------------------------------------------- one rank */
 
 static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
-    const job_t *job = arg;
-    result_t *result = calloc(1, sizeof *result);
-    tpcomm_status_t status = result ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
-    int code = BENCH_EXIT_OK;
-    status = bench_agree(comm, status);
-    if (status == TPCOMM_OK) {
-        uint64_t hash = bench_hash_more(BENCH_HASH_START, job->bytes, sizeof job->bytes);
-        uint64_t numbers[] = {job->how.graph, job->how.calls, job->how.samples, job->how.warmup_calls,
-                              (uint64_t)job->how.budget_ms};
-        status = bench_agree_on_hash(comm, bench_hash_more(hash, numbers, sizeof numbers));
-    }
-    if (status == TPCOMM_OK) status = bench_manifest_begin(comm, device, job->argc, job->argv, &result->manifest);
-    if (status == TPCOMM_OK) status = run_pairs(job, comm, device, result);
-    if (status == TPCOMM_OK) status = bench_manifest_end(comm, device, &result->manifest);
-    if (status == TPCOMM_OK) status = tpcomm_finalize(comm);
-    if (status != TPCOMM_OK) {
-        code = bench_rank_failed("pairs", result ? result->manifest.info.rank : 0, comm, status);
-    } else if (result->manifest.info.rank == 0) {
-        code = judge(job, result);
-    }
-    free(result);
-    return code;
+    job_t *job = arg;
+    uint64_t numbers[] = {job->how.graph, job->how.calls, job->how.samples, job->how.warmup_calls,
+                          (uint64_t)job->how.budget_ms};
+    uint64_t hash = bench_hash_more(BENCH_HASH_START, job->bytes, sizeof job->bytes);
+    bench_session_t session = {.command = "pairs",
+                               .argc = job->argc,
+                               .argv = job->argv,
+                               .result_bytes = sizeof(result_t),
+                               .hash = bench_hash_more(hash, numbers, sizeof numbers),
+                               .job = job,
+                               .run = run_pairs,
+                               .judge = judge};
+    return bench_session(&session, comm, device);
 }
 
 static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
@@ -305,8 +294,6 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
                                settings->small, settings->large);
         job->bytes[kind] -= job->bytes[kind] % 2;
     }
-    if (status == TPCOMM_OK && settings->threads && settings->processes)
-        status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--threads and --processes contradict");
     if (status == TPCOMM_OK) status = bench_fault_read(&job->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--json", settings->json);
     job->how = (bench_measuring_t){.graph = settings->mode == 1,
@@ -328,17 +315,7 @@ int bench_pairs_main(int argc, char **argv) {
         bench_options_help(&table, stdout);
         return BENCH_EXIT_OK;
     }
-    bench_ranks_t ranks = {.command = "pairs",
-                           .argc = argc,
-                           .argv = argv,
-                           .ranks = (int32_t)settings.ranks,
-                           .ranks_given = bench_is_given(argc, argv, "ranks", 0),
-                           .threads = settings.threads,
-                           .processes = settings.processes,
-                           .device = (bench_device_kind_t)settings.device,
-                           .devices = settings.devices,
-                           .fn = run_rank,
-                           .arg = &job};
+    bench_ranks_t ranks = bench_ranks_of("pairs", argc, argv, &settings.where, run_rank, &job);
     status = prepare(&settings, &job);
     if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, job.how.graph);
     return status == TPCOMM_OK ? bench_ranks_run(&ranks) : bench_report("pairs", status);

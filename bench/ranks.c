@@ -51,8 +51,25 @@ static bool device_of(const char *list, int32_t index, int32_t *device_p, int32_
     return true;
 }
 
+bench_ranks_t bench_ranks_of(const char *command, int argc, char **argv, const bench_where_t *where, bench_rank_fn fn,
+                             void *arg) {
+    return (bench_ranks_t){.command = command,
+                           .argc = argc,
+                           .argv = argv,
+                           .ranks = (int32_t)where->ranks,
+                           .ranks_given = bench_is_given(argc, argv, "ranks", 0),
+                           .threads = where->threads,
+                           .processes = where->processes,
+                           .device = (bench_device_kind_t)where->device,
+                           .devices = where->devices,
+                           .fn = fn,
+                           .arg = arg};
+}
+
 tpcomm_status_t bench_ranks_check(const bench_ranks_t *ranks, bool graph) {
     int32_t device, count;
+    if (ranks->threads && ranks->processes)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "--threads and --processes contradict");
     if (ranks->device == BENCH_DEVICE_CUDA && !BENCH_CUDA)
         return tpc_error(TPCOMM_ERR_UNSUPPORTED, "--device cuda: this build has no CUDA device; --device cpu works");
     if (graph && (!BENCH_CUDA || ranks->device == BENCH_DEVICE_CPU))

@@ -7,6 +7,7 @@
 #define BENCH_RANKS_H
 
 #include "device.h"
+#include "options.h"
 #include "tpcomm.h"
 
 /** Whether this build's library has the CUDA device. */
@@ -34,6 +35,28 @@ typedef struct {
     bench_rank_fn fn;
     void *arg;
 } bench_ranks_t;
+
+/** The options of it that most subcommands have: a member of their settings. */
+typedef struct {
+    uint64_t ranks;
+    bool threads, processes;
+    int32_t device;
+    const char *devices;
+} bench_where_t;
+
+#define BENCH_WHERE_OPTIONS(type, member, least)                                                                       \
+    BENCH_U64("ranks", 0, type, member.ranks, "N", least, TPCOMM_MAX_RANKS,                                            \
+              "ranks to start on this host; under a launcher, its number"),                                            \
+        BENCH_FLAG("threads", type, member.threads, "the ranks are threads of this process"),                          \
+        BENCH_FLAG("processes", type, member.processes,                                                                \
+                   "the ranks are processes of their own; without either they are, but threads where they would "      \
+                   "share a GPU"),                                                                                     \
+        BENCH_WORD("device", type, member.device, BENCH_DEVICE_WORDS, "where the ranks compute"),                      \
+        BENCH_TEXT("devices", false, type, member.devices, "LIST",                                                     \
+                   "GPU of rank 0, 1, ...: 0,0 shares one; again from the start where there are more ranks")
+
+bench_ranks_t bench_ranks_of(const char *command, int argc, char **argv, const bench_where_t *where, bench_rank_fn fn,
+                             void *arg);
 
 /** What can be refused without a communicator. Fails: UNSUPPORTED (a GPU with a build without), INVALID_ARG. */
 tpcomm_status_t bench_ranks_check(const bench_ranks_t *ranks, bool graph);

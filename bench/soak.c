@@ -19,10 +19,9 @@
 
 typedef struct {
     double seconds;
-    uint64_t ranks, seed, first;
-    const char *max_bytes, *devices, *json;
-    int32_t device;
-    bool threads, processes;
+    bench_where_t where;
+    uint64_t seed, first;
+    const char *max_bytes, *json;
 } settings_t;
 
 static const bench_option_t options[] = {
@@ -30,19 +29,11 @@ static const bench_option_t options[] = {
     BENCH_U64("seed", 0, settings_t, seed, "S", 0, SEED_MAX, "decides everything that is drawn"),
     BENCH_U64("first", 0, settings_t, first, "N", 0, SEED_MAX, "begin with this stretch of the seed"),
     BENCH_LETTER_TEXT("maxbytes", 'e', settings_t, max_bytes, "SIZE", "greatest message"),
-    BENCH_U64("ranks", 0, settings_t, ranks, "N", 1, TPCOMM_MAX_RANKS,
-              "ranks to start on this host; under a launcher, its number"),
-    BENCH_FLAG("threads", settings_t, threads, "the ranks are threads of this process"),
-    BENCH_FLAG(
-        "processes", settings_t, processes,
-        "the ranks are processes of their own; without either they are, but threads where they would share a GPU"),
-    BENCH_WORD("device", settings_t, device, BENCH_DEVICE_WORDS, "where the ranks compute"),
-    BENCH_TEXT("devices", false, settings_t, devices, "LIST",
-               "GPU of rank 0, 1, ...: 0,0 shares one; again from the start where there are more ranks"),
+    BENCH_WHERE_OPTIONS(settings_t, where, 1),
     BENCH_TEXT("json", false, settings_t, json, "FILE", "write everything to FILE too (tpcomm-soak/1)"),
 };
 
-static const settings_t defaults = {.seconds = 10, .ranks = 4, .seed = 1, .max_bytes = "1M"};
+static const settings_t defaults = {.seconds = 10, .where = {.ranks = 4}, .seed = 1, .max_bytes = "1M"};
 
 static const bench_options_t table = {
     .command = "soak",
@@ -233,8 +224,6 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_soak_t *soak) {
     if (status == TPCOMM_OK && soak->max_bytes < 4 * HIDDEN_MAX)
         status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--maxbytes %s: a row of %d floats must fit", settings->max_bytes,
                            HIDDEN_MAX);
-    if (status == TPCOMM_OK && settings->threads && settings->processes)
-        status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--threads and --processes contradict");
     if (status == TPCOMM_OK) status = bench_fault_read(&soak->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--json", settings->json);
     soak->seconds = settings->seconds;
@@ -256,17 +245,7 @@ int bench_soak_main(int argc, char **argv) {
         return BENCH_EXIT_OK;
     }
     job_t job = {&soak, argc, argv};
-    bench_ranks_t ranks = {.command = "soak",
-                           .argc = argc,
-                           .argv = argv,
-                           .ranks = (int32_t)settings.ranks,
-                           .ranks_given = bench_is_given(argc, argv, "ranks", 0),
-                           .threads = settings.threads,
-                           .processes = settings.processes,
-                           .device = (bench_device_kind_t)settings.device,
-                           .devices = settings.devices,
-                           .fn = run_rank,
-                           .arg = &job};
+    bench_ranks_t ranks = bench_ranks_of("soak", argc, argv, &settings.where, run_rank, &job);
     status = prepare(&settings, &soak);
     if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, false);
     return status == TPCOMM_OK ? bench_ranks_run(&ranks) : bench_report("soak", status);

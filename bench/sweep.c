@@ -13,6 +13,7 @@
 #include "lists.h"
 #include "options.h"
 #include "ranks.h"
+#include "session.h"
 
 #define SEED_MAX ((UINT64_C(1) << 53) - 1) /* exact in JSON */
 
@@ -21,11 +22,12 @@ static const tpcomm_coll_t coll_values[] = {TPCOMM_ALL_REDUCE,     TPCOMM_BROADC
                                             TPCOMM_REDUCE_SCATTER, TPCOMM_BARRIER,   TPCOMM_ALL_REDUCE_RMS_NORM};
 
 typedef struct {
-    const char *min_bytes, *max_bytes, *step_bytes, *dtype, *redop, *path, *devices, *json;
-    uint64_t factor, iters, warmup, root, hidden, ranks, calls, seed, cycles;
+    const char *min_bytes, *max_bytes, *step_bytes, *dtype, *redop, *path, *json;
+    bench_where_t where;
+    uint64_t factor, iters, warmup, root, hidden, calls, seed, cycles;
     double row_ms;
-    int32_t op, device, mode, place;
-    bool threads, processes, verify_path, cold, chain, footprint, arrivals, nccl_evidence;
+    int32_t op, mode, place;
+    bool verify_path, cold, chain, footprint, arrivals, nccl_evidence;
 } settings_t;
 
 enum { PLACE_BOTH, PLACE_OUT, PLACE_IN };
@@ -48,15 +50,7 @@ static const bench_option_t options[] = {
     BENCH_TEXT("path", false, settings_t, path, "LIST",
                "paths, measured by turns in one run: oneshot,nccl,...; auto: the library's choice; nccl_direct: NCCL\n"
                "called without this library, nccl_window: likewise, in its symmetric windows"),
-    BENCH_U64("ranks", 0, settings_t, ranks, "N", 1, TPCOMM_MAX_RANKS,
-              "ranks to start on this host; under a launcher, its number"),
-    BENCH_FLAG("threads", settings_t, threads, "the ranks are threads of this process"),
-    BENCH_FLAG(
-        "processes", settings_t, processes,
-        "the ranks are processes of their own; without either they are, but threads where they would share a GPU"),
-    BENCH_WORD("device", settings_t, device, BENCH_DEVICE_WORDS, "where the ranks compute"),
-    BENCH_TEXT("devices", false, settings_t, devices, "LIST",
-               "GPU of rank 0, 1, ...: 0,0 shares one; again from the start where there are more ranks"),
+    BENCH_WHERE_OPTIONS(settings_t, where, 1),
     BENCH_WORD("mode", settings_t, mode, "eager|graph", "one call after the other, or a CUDA graph of --calls calls"),
     BENCH_U64("calls", 0, settings_t, calls, "C", 1, 10000, "dependent calls of one sample on a GPU"),
     BENCH_WORD("place", settings_t, place, "both|out|in", "out of place, in place, or both"),
@@ -88,7 +82,7 @@ static const settings_t defaults = {.min_bytes = "1K",
                                     .redop = "sum",
                                     .path = "auto",
                                     .hidden = 8192,
-                                    .ranks = 2,
+                                    .where = {.ranks = 2},
                                     .calls = 50,
                                     .row_ms = 200,
                                     .seed = 1,
@@ -132,8 +126,6 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep)
     if (status == TPCOMM_OK) status = bench_fault_read(&sweep->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--json", settings->json);
     if (status != TPCOMM_OK) return status;
-    if (settings->threads && settings->processes)
-        return tpc_error(TPCOMM_ERR_INVALID_ARG, "--threads and --processes contradict");
     sweep->step_factor = settings->factor;
     sweep->coll = coll_values[settings->op];
     sweep->root = (int32_t)settings->root;
@@ -173,7 +165,7 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep)
 /* ---------------------------------------------------------------- one rank */
 
 /** The ranks of a launcher may have been started with different options. */
-static tpcomm_status_t agree_on_settings(const bench_sweep_t *sweep, tpcomm_t *comm) {
+static uint64_t hash_settings(const bench_sweep_t *sweep) {
     uint64_t hash = BENCH_HASH_START;
     const uint64_t numbers[] = {(uint64_t)sweep->coll,
                                 sweep->min_bytes,
@@ -202,8 +194,7 @@ static tpcomm_status_t agree_on_settings(const bench_sweep_t *sweep, tpcomm_t *c
     hash = bench_hash_more(hash, sweep->ops, sweep->op_count * sizeof sweep->ops[0]);
     hash = bench_hash_more(hash, sweep->paths, sweep->path_count * sizeof sweep->paths[0]);
     hash = bench_hash_more(hash, sweep->doers, sweep->path_count * sizeof sweep->doers[0]);
-    hash = bench_hash_more(hash, &sweep->how.budget_ms, sizeof sweep->how.budget_ms);
-    return bench_agree_on_hash(comm, hash);
+    return bench_hash_more(hash, &sweep->how.budget_ms, sizeof sweep->how.budget_ms);
 }
 
 static void show_progress(const bench_sweep_result_t *result, size_t row) {
@@ -325,8 +316,9 @@ static tpcomm_status_t make_lane(const bench_sweep_t *sweep, tpcomm_t *comm, ben
 }
 
 /** All rows; rank 0 prints each as it comes. */
-static tpcomm_status_t run_rows(const bench_sweep_t *sweep, tpcomm_t *comm, bench_device_t *device,
-                                bench_sweep_result_t *result) {
+static tpcomm_status_t run_rows(void *arg, tpcomm_t *comm, bench_device_t *device, void *result_arg) {
+    const bench_sweep_t *sweep = arg;
+    bench_sweep_result_t *result = result_arg;
     bench_lane_t *lane = NULL;
     bench_prober_t *prober = NULL;
     int32_t rank = result->manifest.info.rank, ranks = result->manifest.info.size;
@@ -358,7 +350,9 @@ static tpcomm_status_t run_rows(const bench_sweep_t *sweep, tpcomm_t *comm, benc
     return TPCOMM_OK;
 }
 
-static int judge(const bench_sweep_t *sweep, const bench_sweep_result_t *result) {
+static int judge(void *arg, const void *result_arg) {
+    const bench_sweep_t *sweep = arg;
+    const bench_sweep_result_t *result = result_arg;
     bench_sweep_print_foot(stdout, sweep, result);
     tpcomm_status_t status = sweep->json_path ? bench_sweep_json(sweep, result) : TPCOMM_OK;
     if (result->wrong > 0 || result->checked == 0) {
@@ -374,31 +368,29 @@ static int judge(const bench_sweep_t *sweep, const bench_sweep_result_t *result)
 }
 
 typedef struct {
-    const bench_sweep_t *sweep;
+    bench_sweep_t *sweep;
     int argc;
     char **argv;
 } job_t;
 
+static void drop_result(void *arg) {
+    bench_sweep_result_t *result = arg;
+    for (size_t r = 0; result->rows && r < result->row_count; r++) free(result->rows[r].probes);
+    free(result->rows);
+}
+
 static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
-    const job_t *job = arg;
-    bench_sweep_result_t *result = calloc(1, sizeof *result);
-    tpcomm_status_t status = result ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
-    int code = BENCH_EXIT_OK;
-    status = bench_agree(comm, status);
-    if (status == TPCOMM_OK) status = agree_on_settings(job->sweep, comm);
-    if (status == TPCOMM_OK) status = bench_manifest_begin(comm, device, job->argc, job->argv, &result->manifest);
-    if (status == TPCOMM_OK) status = run_rows(job->sweep, comm, device, result);
-    if (status == TPCOMM_OK) status = bench_manifest_end(comm, device, &result->manifest);
-    if (status == TPCOMM_OK) status = tpcomm_finalize(comm);
-    if (status != TPCOMM_OK) {
-        code = bench_rank_failed("sweep", result ? result->manifest.info.rank : 0, comm, status);
-    } else if (result->manifest.info.rank == 0) {
-        code = judge(job->sweep, result);
-    }
-    for (size_t r = 0; result && result->rows && r < result->row_count; r++) free(result->rows[r].probes);
-    if (result) free(result->rows);
-    free(result);
-    return code;
+    job_t *job = arg;
+    bench_session_t session = {.command = "sweep",
+                               .argc = job->argc,
+                               .argv = job->argv,
+                               .result_bytes = sizeof(bench_sweep_result_t),
+                               .hash = hash_settings(job->sweep),
+                               .job = job->sweep,
+                               .run = run_rows,
+                               .judge = judge,
+                               .drop = drop_result};
+    return bench_session(&session, comm, device);
 }
 
 int bench_sweep_main(int argc, char **argv) {
@@ -413,18 +405,8 @@ int bench_sweep_main(int argc, char **argv) {
         return BENCH_EXIT_OK;
     }
     job_t job = {&sweep, argc, argv};
-    bench_ranks_t ranks = {.command = "sweep",
-                           .argc = argc,
-                           .argv = argv,
-                           .ranks = (int32_t)settings.ranks,
-                           .ranks_given = bench_is_given(argc, argv, "ranks", 0),
-                           .threads = settings.threads,
-                           .processes = settings.processes,
-                           .device = (bench_device_kind_t)settings.device,
-                           .devices = settings.devices,
-                           .nccl_log = settings.nccl_evidence,
-                           .fn = run_rank,
-                           .arg = &job};
+    bench_ranks_t ranks = bench_ranks_of("sweep", argc, argv, &settings.where, run_rank, &job);
+    ranks.nccl_log = settings.nccl_evidence;
     status = prepare(&settings, &sweep);
     if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, sweep.how.graph);
     if (status != TPCOMM_OK) return bench_report("sweep", status);

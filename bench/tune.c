@@ -14,17 +14,18 @@
 #include "number.h"
 #include "options.h"
 #include "ranks.h"
+#include "session.h"
 #include "text.h"
 
 enum { MODE_BOTH, MODE_EAGER, MODE_GRAPH };
 enum { DTYPES_MAX = 12, OPS_MAX = 8, POINTS_MAX = 512 };
 
 typedef struct {
-    const char *output, *op, *min_bytes, *max_bytes, *dtype, *groups, *devices;
-    uint64_t hidden, factor, ranks, iters, warmup, calls;
+    const char *output, *op, *min_bytes, *max_bytes, *dtype, *groups;
+    bench_where_t where;
+    uint64_t hidden, factor, iters, warmup, calls;
     double row_ms;
-    int32_t device, mode;
-    bool threads, processes;
+    int32_t mode;
 } settings_t;
 
 static const bench_option_t options[] = {
@@ -44,15 +45,7 @@ static const bench_option_t options[] = {
               "samples of every measurement; as many as fit --row-ms, 100 to 1000, unless given"),
     BENCH_U64("warmup", 'w', settings_t, warmup, "W", 2, 100000, "calls before every measurement, not counted"),
     BENCH_DOUBLE("row-ms", settings_t, row_ms, "MS", 1.0, 3.6e6, "time for the samples of one measurement without -n"),
-    BENCH_U64("ranks", 0, settings_t, ranks, "N", 2, TPCOMM_MAX_RANKS,
-              "ranks to start on this host; under a launcher, its number"),
-    BENCH_FLAG("threads", settings_t, threads, "the ranks are threads of this process"),
-    BENCH_FLAG(
-        "processes", settings_t, processes,
-        "the ranks are processes of their own; without either they are, but threads where they would share a GPU"),
-    BENCH_WORD("device", settings_t, device, BENCH_DEVICE_WORDS, "where the ranks compute"),
-    BENCH_TEXT("devices", false, settings_t, devices, "LIST",
-               "GPU of rank 0, 1, ...: 0,0 shares one; again from the start where there are more ranks"),
+    BENCH_WHERE_OPTIONS(settings_t, where, 2),
     BENCH_WORD("mode", settings_t, mode, "both|eager|graph",
                "on a GPU: rows for eager calls, for those in graphs, or both; the cpu device has eager ones alone"),
     BENCH_U64("calls", 0, settings_t, calls, "C", 1, 10000, "dependent calls of one sample on a GPU"),
@@ -66,7 +59,7 @@ static const settings_t defaults = {.op = "all_reduce",
                                     .dtype = "bf16",
                                     .warmup = 5,
                                     .row_ms = 200,
-                                    .ranks = 2,
+                                    .where = {.ranks = 2},
                                     .calls = 50};
 
 static const bench_options_t table = {
@@ -142,8 +135,6 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
     if (status == TPCOMM_OK && settings->groups)
         status =
             bench_parse_list("groups", settings->groups, parse_group, job->groups, TPCOMM_MAX_RANKS, &job->group_count);
-    if (status == TPCOMM_OK && settings->threads && settings->processes)
-        status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--threads and --processes contradict");
     if (status == TPCOMM_OK) status = bench_fault_read(&job->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--output", settings->output);
     job->how = (bench_measuring_t){.calls = (uint32_t)settings->calls,
@@ -284,8 +275,9 @@ static tpcomm_status_t run_group(const job_t *job, tpcomm_t *world, bench_device
     return status;
 }
 
-static tpcomm_status_t run_groups(const job_t *job, tpcomm_t *world, bench_device_t *device,
-                                  bench_tune_result_t *result) {
+static tpcomm_status_t run_groups(void *arg, tpcomm_t *world, bench_device_t *device, void *result_arg) {
+    const job_t *job = arg;
+    bench_tune_result_t *result = result_arg;
     bench_lane_t *lane = NULL;
     int32_t size = result->manifest.info.size, all[1] = {size};
     const int32_t *groups = job->group_count > 0 ? job->groups : all;
@@ -368,7 +360,9 @@ static void print_curve(const bench_tune_result_t *result, const bench_tune_curv
     }
 }
 
-static int judge(const job_t *job, const bench_tune_result_t *result) {
+static int judge(void *arg, const void *result_arg) {
+    const job_t *job = arg;
+    const bench_tune_result_t *result = result_arg;
     bench_manifest_print(stdout, "tune", &result->manifest, TPCOMM_PATH_AUTO);
     for (size_t c = 0; c < result->curve_count; c++) print_curve(result, &result->curves[c]);
     putchar('\n');
@@ -387,7 +381,7 @@ static int judge(const job_t *job, const bench_tune_result_t *result) {
 
 /* ---------------------------------------------------------------- one rank */
 
-static tpcomm_status_t agree_on_settings(const job_t *job, tpcomm_t *comm) {
+static uint64_t hash_settings(const job_t *job) {
     uint64_t hash = BENCH_HASH_START;
     const uint64_t numbers[] = {job->min_bytes,
                                 job->max_bytes,
@@ -404,34 +398,31 @@ static tpcomm_status_t agree_on_settings(const job_t *job, tpcomm_t *comm) {
     hash = bench_hash_more(hash, numbers, sizeof numbers);
     hash = bench_hash_more(hash, job->dtypes, job->dtype_count * sizeof job->dtypes[0]);
     hash = bench_hash_more(hash, job->ops, job->op_count * sizeof job->ops[0]);
-    hash = bench_hash_more(hash, job->groups, job->group_count * sizeof job->groups[0]);
-    return bench_agree_on_hash(comm, hash);
+    return bench_hash_more(hash, job->groups, job->group_count * sizeof job->groups[0]);
+}
+
+static void drop_result(void *arg) {
+    bench_tune_result_t *result = arg;
+    for (size_t c = 0; c < result->curve_count; c++) {
+        free(result->curves[c].points);
+        free(result->curves[c].ranges);
+    }
+    free(result->curves);
 }
 
 /** Counts of wrong elements are rank 0's alone only where it was in the group: it is in all. */
 static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
-    const job_t *job = arg;
-    bench_tune_result_t *result = calloc(1, sizeof *result);
-    tpcomm_status_t status = result ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
-    int code = BENCH_EXIT_OK;
-    status = bench_agree(comm, status);
-    if (status == TPCOMM_OK) status = agree_on_settings(job, comm);
-    if (status == TPCOMM_OK) status = bench_manifest_begin(comm, device, job->argc, job->argv, &result->manifest);
-    if (status == TPCOMM_OK) status = run_groups(job, comm, device, result);
-    if (status == TPCOMM_OK) status = bench_manifest_end(comm, device, &result->manifest);
-    if (status == TPCOMM_OK) status = tpcomm_finalize(comm);
-    if (status != TPCOMM_OK) {
-        code = bench_rank_failed("tune", result ? result->manifest.info.rank : 0, comm, status);
-    } else if (result->manifest.info.rank == 0) {
-        code = judge(job, result);
-    }
-    for (size_t c = 0; result && c < result->curve_count; c++) {
-        free(result->curves[c].points);
-        free(result->curves[c].ranges);
-    }
-    if (result) free(result->curves);
-    free(result);
-    return code;
+    job_t *job = arg;
+    bench_session_t session = {.command = "tune",
+                               .argc = job->argc,
+                               .argv = job->argv,
+                               .result_bytes = sizeof(bench_tune_result_t),
+                               .hash = hash_settings(job),
+                               .job = job,
+                               .run = run_groups,
+                               .judge = judge,
+                               .drop = drop_result};
+    return bench_session(&session, comm, device);
 }
 
 int bench_tune_main(int argc, char **argv) {
@@ -444,17 +435,7 @@ int bench_tune_main(int argc, char **argv) {
         bench_options_help(&table, stdout);
         return BENCH_EXIT_OK;
     }
-    bench_ranks_t ranks = {.command = "tune",
-                           .argc = argc,
-                           .argv = argv,
-                           .ranks = (int32_t)settings.ranks,
-                           .ranks_given = bench_is_given(argc, argv, "ranks", 0),
-                           .threads = settings.threads,
-                           .processes = settings.processes,
-                           .device = (bench_device_kind_t)settings.device,
-                           .devices = settings.devices,
-                           .fn = run_rank,
-                           .arg = &job};
+    bench_ranks_t ranks = bench_ranks_of("tune", argc, argv, &settings.where, run_rank, &job);
     status = prepare(&settings, &job);
     if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, settings.mode == MODE_GRAPH);
     return status == TPCOMM_OK ? bench_ranks_run(&ranks) : bench_report("tune", status);
