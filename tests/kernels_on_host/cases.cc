@@ -257,14 +257,15 @@ static std::string mismatch(config_t &config) {
     random_t random = numbers(config);
     int size = random.pick(sizes), odd = random.between(0, size - 1), healthy = random.between(0, 3),
         after = random.between(0, 3);
+    bool rings = random.chance(.2);
     begin(size, config);
-    group_t group(size, random.pick(slots), draw_epoch(random), random);
-    for (int i = 0; i < healthy; i++) group.make(group.draw_call());
-    std::vector<call_t> calls((size_t)size, group.draw_call());
+    group_t group(size, random.pick(slots), draw_epoch(random), random, rings ? draw_ring(random) : tpc_ar_ring_t());
+    for (int i = 0; i < healthy; i++) group.make(draw_call(group, rings));
+    std::vector<call_t> calls((size_t)size, draw_call(group, rings));
     call_t &other = calls[(size_t)odd];
-    for (const call_t same = other; describe(other) == describe(same);) other = group.draw_call();
+    for (const call_t same = other; describe(other) == describe(same);) other = draw_call(group, rings);
     group.make_each(calls);
-    for (int i = 0; i < after; i++) group.make(group.draw_call());
+    for (int i = 0; i < after; i++) group.make(draw_call(group, rings));
     result_t result = run();
     if (result.outcome != FINISHED) return result.message;
     /* A slow rank may still be in the call before: it is broken off there. */
