@@ -28,7 +28,7 @@ static void reductions(gpu_rank_t *rank) {
                 gpu_reduce_check(rank, call_of(seed % 3 == 0, dtype, op, counts[c]), seed % 4 < 2,
                                  seed % 5 == 0 ? (seed + (uint64_t)rank->rank) % 3 : 0, seed);
     for (int scatters = 0; scatters < 2; scatters++) { /* several launches */
-        gpu_reduce_check(rank, call_of(scatters, TPCOMM_BF16, TPCOMM_SUM, scatters ? 2200000 : 17000000), false, 0, 7);
+        gpu_reduce_check(rank, call_of(scatters, TPCOMM_BF16, TPCOMM_SUM, scatters ? 2200000 : 9000000), false, 0, 7);
         gpu_reduce_check(rank, call_of(scatters, TPCOMM_I64, TPCOMM_MAX, scatters ? 300001 : 2300001), true, 0, 8);
         gpu_reduce_check(rank, call_of(scatters, TPCOMM_F32, TPCOMM_SUM, 0), false, 0, 9);
     }
