@@ -131,6 +131,15 @@ TPC_DEVICE void release_successor() {
 #endif
 }
 
+/** Bring a line near: to this SM, for what is read behind a wait. Reads no value, and orders nothing. */
+TPC_DEVICE void prefetch_to_sm(const void *line) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(line));
+}
+/** To the device's cache alone; also of what a predecessor may still write. */
+TPC_DEVICE void prefetch_to_device(const void *line) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+}
+
 /** Forget what x is: what is computed of it is computed anew behind this. */
 TPC_DEVICE void compute_anew(uint32_t &x) {
     asm volatile("" : "+r"(x));

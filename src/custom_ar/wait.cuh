@@ -175,7 +175,7 @@ struct begun_t {
     uint64_t fail; /**< not 0: the group is broken */
 };
 template <bool EARLY = false> TPC_DEVICE begun_t begin_call(const tpc_ar_params_t &p) {
-    if (EARLY && !TPC_FAULT(late_dependency)) await_predecessor();
+    if (EARLY && !TPC_FAULT(late_dependency) && !TPC_FAULT(norm_late_dependency)) await_predecessor();
     begun_t begun;
     begun.epoch = epochs_of(p)[blockIdx.x];
     begun.fail = word_load(&header_of(own_workspace(p))->fail);
@@ -188,7 +188,7 @@ template <bool EARLY = false> TPC_DEVICE begun_t begin_call(const tpc_ar_params_
  * answer first would cost a trip to memory.
  */
 TPC_DEVICE waiter_t all_have_begun(const begun_t &begun) {
-    if (TPC_FAULT(late_dependency)) await_predecessor();
+    if (TPC_FAULT(late_dependency) || TPC_FAULT(norm_late_dependency)) await_predecessor();
     if (!TPC_FAULT(epoch_unguarded)) __syncthreads(); /* every thread of the block has read its epoch word */
     waiter_t w = {0, begun.fail != 0};
     return w;

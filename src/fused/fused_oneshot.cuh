@@ -21,28 +21,41 @@ TPC_DEVICE bool row_for(const tpc_ar_params_t &p, const tpc_norm_params_t &n, in
     return *row_p < n.tokens;
 }
 
-TPC_DEVICE const unsigned char *row_of_in(const tpc_norm_params_t &n, uint64_t row) {
-    return (const unsigned char *)n.in + row * n.in_stride;
+/** all_reduce: push all of the block's rows to every peer. own: the first one, as it stands in this rank's in. */
+template <typename T, int N, int V, bool A>
+TPC_DEVICE void push_to_all(const tpc_ar_params_t &p, const tpc_norm_params_t &n, slots_t slots, const team_t<A> &team,
+                            octets_t<T, V> &own) {
+    constexpr int LOADS = loads_t<T, V>::COUNT;
+    const uint32_t hidden = (uint32_t)n.hidden, rows = (uint32_t)n.rows, grid = gridDim.x;
+#pragma unroll 1
+    for (uint32_t first = blockIdx.x; first < rows; first += LOADS * grid) {
+        octets_t<T, V> x[LOADS];
+#pragma unroll
+        for (int l = 0; l < LOADS; l++)
+            if (first + l * grid < rows) load_row(row_of_in(n, n.first + (first + l * grid)), hidden, team, x[l]);
+#pragma unroll
+        for (int l = 0; l < LOADS; l++) {
+            if (first + l * grid >= rows) continue;
+            make_sentinels(x[l]);
+            push_row_to_all<T, N>(p, slots, (first + l * grid) * hidden * (uint32_t)sizeof(T), hidden, team, x[l]);
+        }
+        own = x[0];
+    }
 }
 
-/** Push row i of the launch to all who need it. own: the row as it stands in this rank's in, of an all_reduce. */
-template <typename T, int N, int V, bool A>
-TPC_DEVICE void push_to_readers(const tpc_ar_params_t &p, const tpc_norm_params_t &n, slots_t slots, uint32_t i,
-                                const team_t<A> &team, octets_t<T, V> &own) {
-    const uint32_t hidden = (uint32_t)n.hidden, at = i * hidden * (uint32_t)sizeof(T);
-    if (n.per_rank == 0) {
-        load_row(row_of_in(n, n.first + i), hidden, team, own);
-        make_sentinels(own);
-        push_row_to_all<T, N>(p, slots, at, hidden, team, own);
-        return;
-    }
+/** reduce_scatter: push row i of the launch to each of its owners. */
+template <typename T, int V, bool A>
+TPC_DEVICE void push_to_owners(const tpc_ar_params_t &p, const tpc_norm_params_t &n, slots_t slots, uint32_t i,
+                               const team_t<A> &team) {
+    const uint32_t hidden = (uint32_t)n.hidden;
 #pragma unroll 1
     for (int k = 1; k < p.size; k++) {
+        octets_t<T, V> theirs;
         uint64_t row;
         if (!row_for(p, n, k, i, &row)) continue;
-        load_row(row_of_in(n, row), hidden, team, own);
-        make_sentinels(own);
-        push_row(slot_after(p, slots, k, at), hidden, team, own);
+        load_row(row_of_in(n, row), hidden, team, theirs);
+        make_sentinels(theirs);
+        push_row(slot_after(p, slots, k, i * hidden * (uint32_t)sizeof(T)), hidden, team, theirs);
     }
 }
 
@@ -52,20 +65,28 @@ __global__ void __launch_bounds__(bound<T, N, V>(), 1)
     fused_oneshot(const __grid_constant__ tpc_ar_params_t p, const __grid_constant__ tpc_norm_params_t n) {
     TPC_SHARED(float, groups, 2 * TPC_NORM_GROUPS);
     TPC_SHARED(uint32_t, greatest, 2 * 32);
+    const unsigned workers = (unsigned)p.work_threads;
+    auto team = make_team<N != 0>(workers, groups, greatest);
+    if (EARLY && threadIdx.x < workers) prefetch_beside<T, V>(n, n.first + blockIdx.x, team);
     begun_t begun = begin_call<EARLY>(p);
-    unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {
         accompany(p, begun, threadIdx.x - workers);
         end_call<EARLY>(p);
         return;
     }
-    auto team = make_team<N != 0>(workers, groups, greatest);
+    clear_team(team);
     const uint32_t hidden = (uint32_t)n.hidden, rows = (uint32_t)n.rows, epoch = begun.epoch;
     slots_t slots = slots_of(p, epoch, p.slot_bytes);
     octets_t<T, V> own;
+    if (n.per_rank == 0) {
+        push_to_all<T, N>(p, n, slots, team, own);
+    } else {
 #pragma unroll 1
-    for (uint32_t i = blockIdx.x; i < rows; i += gridDim.x) push_to_readers<T, N>(p, n, slots, i, team, own);
-    constexpr bool BESIDE = V * octet_packets<T>::COUNT <= (N == 2 ? 2 : N == 4 ? 1 : 0);
+        for (uint32_t i = blockIdx.x; i < rows; i += gridDim.x) push_to_owners<T, V>(p, n, slots, i, team);
+    }
+    constexpr bool BESIDE = V * octet_packets<T>::COUNT <= (N == 2 && !element_t<T>::COSTLY ? 2
+                                                            : N == 2 || N == 4              ? 1
+                                                                                            : 0);
     beside_t<T, V, BESIDE> beside;
     load_weights(n, team, beside);
     waiter_t w = all_have_begun(begun);
@@ -77,8 +98,7 @@ __global__ void __launch_bounds__(bound<T, N, V>(), 1)
         if (V > 2 || n.per_rank != 0 || rows > gridDim.x) /* else it is the one row that was pushed */
             load_row(row_of_in(n, row), hidden, team, own);
         load_residual(n, index, team, beside);
-        sum_row<T, N, N == 2 || N == 4 ? V : 1>(p, epoch, slots, i * hidden * (uint32_t)sizeof(T), hidden, team, own,
-                                                w);
+        sum_row<T, N, N == 2 ? V : 1>(p, epoch, slots, i * hidden * (uint32_t)sizeof(T), hidden, team, own, w);
         norm_row(n, index, turn++, team, own, beside);
     }
     end_call<EARLY>(p);

@@ -48,35 +48,53 @@ TPC_DEVICE slots_t parts_of(const tpc_ar_params_t &p, uint32_t epoch) {
     return slots_of(p, epoch, p.slot_bytes / 2);
 }
 
+/** Push those of the block's rows that others own to them. x: the first one, as it stands in this rank's in. */
+template <typename T, int V, bool A>
+TPC_DEVICE void push_to_owners(const tpc_ar_params_t &p, const tpc_norm_params_t &n, uint32_t epoch,
+                               const team_t<A> &team, octets_t<T, V> &x) {
+    constexpr int LOADS = loads_t<T, V>::COUNT;
+    const uint32_t hidden = (uint32_t)n.hidden, rows = (uint32_t)n.rows, grid = gridDim.x, own = rows_of_rank(p, rows);
+#pragma unroll 1
+    for (uint32_t first = blockIdx.x; first < rows; first += LOADS * grid) {
+        octets_t<T, V> row[LOADS];
+#pragma unroll
+        for (int l = 0; l < LOADS; l++)
+            if (first + l * grid < rows)
+                load_row(row_of_in(n, n.first + task_of(p, own, first + l * grid).i), hidden, team, row[l]);
+#pragma unroll
+        for (int l = 0; l < LOADS; l++) {
+            if (first + l * grid >= rows || first + l * grid < own) continue;
+            task_t task = task_of(p, own, first + l * grid);
+            int k = task.owner - p.rank + (task.owner < p.rank ? p.size : 0);
+            if (TPC_FAULT(norm_owner_shifted)) k = k + 1 < p.size ? k + 1 : 1;
+            make_sentinels(row[l]);
+            push_row(slot_after(p, parts_of(p, epoch), k, task.place * hidden * (uint32_t)sizeof(T)), hidden, team,
+                     row[l]);
+        }
+        x = row[0];
+    }
+}
+
 /** N: ranks, at most, of aligned rows; 0: any number, any rows. V: octets of a thread. EARLY: of dependent launches. */
 template <typename T, int N, int V, bool EARLY>
 __global__ void __launch_bounds__(bound<T, N, V>(), 1)
     fused_twoshot(const __grid_constant__ tpc_ar_params_t p, const __grid_constant__ tpc_norm_params_t n) {
     TPC_SHARED(float, groups, 2 * TPC_NORM_GROUPS);
     TPC_SHARED(uint32_t, greatest, 2 * 32);
+    const unsigned workers = (unsigned)p.work_threads;
+    auto team = make_team<N != 0>(workers, groups, greatest);
+    if (EARLY && threadIdx.x < workers) prefetch_beside<T, V>(n, n.first + blockIdx.x, team);
     begun_t begun = begin_call<EARLY>(p);
-    unsigned workers = (unsigned)p.work_threads;
     if (threadIdx.x >= workers) {
         accompany(p, begun, threadIdx.x - workers);
         end_call<EARLY>(p);
         return;
     }
-    auto team = make_team<N != 0>(workers, groups, greatest);
+    clear_team(team);
     const uint32_t hidden = (uint32_t)n.hidden, rows = (uint32_t)n.rows;
     const uint32_t row_bytes = hidden * (uint32_t)sizeof(T);
     octets_t<T, V> x;
-    const uint32_t own = rows_of_rank(p, rows);
-#pragma unroll 1
-    for (uint32_t t = blockIdx.x; t < rows; t += gridDim.x) {
-        if (t < own && (V > 2 || rows > gridDim.x)) continue;
-        task_t task = task_of(p, own, t);
-        load_row((const unsigned char *)n.in + (n.first + task.i) * n.in_stride, hidden, team, x);
-        if (t < own) break; /* a block's only row stays in its registers */
-        int k = task.owner - p.rank + (task.owner < p.rank ? p.size : 0);
-        if (TPC_FAULT(norm_owner_shifted)) k = k + 1 < p.size ? k + 1 : 1;
-        make_sentinels(x);
-        push_row(slot_after(p, parts_of(p, begun.epoch), k, task.place * row_bytes), hidden, team, x);
-    }
+    push_to_owners<T, V>(p, n, begun.epoch, team, x);
     constexpr bool BESIDE = N == 4 && V * octet_packets<T>::COUNT <= 1;
     beside_t<T, V, BESIDE> beside;
     load_weights(n, team, beside);
@@ -91,7 +109,7 @@ __global__ void __launch_bounds__(bound<T, N, V>(), 1)
         slots_t results = results_of(p, parts_of(p, TPC_FAULT(norm_results_one_half) ? 0 : epoch));
         load_residual(n, index, team, beside);
         if (task.owner == p.rank) {
-            if (V > 2 || rows > gridDim.x) load_row((const unsigned char *)n.in + index * n.in_stride, hidden, team, x);
+            if (V > 2 || rows > gridDim.x) load_row(row_of_in(n, index), hidden, team, x);
             sum_row<T, N, 1>(p, epoch, parts_of(p, epoch), at, hidden, team, x, w);
             if (!w.dead) push_row_to_all<T, N>(p, results, at, hidden, team, x);
         } else {

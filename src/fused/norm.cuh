@@ -205,8 +205,7 @@ template <typename T, bool A> TPC_DEVICE octet_weight_t load_weight(const tpc_no
     return weight;
 }
 
-template <typename T>
-TPC_DEVICE void widen_weight(const tpc_norm_params_t &n, octet_weight_t weight, float *value) {
+template <typename T> TPC_DEVICE void widen_weight(const tpc_norm_params_t &n, octet_weight_t weight, float *value) {
     if (n.weight_is_f32) {
 #pragma unroll
         for (int e = 0; e < 8; e++) value[e] = element_t<float>::get(weight.piece[e / 4], e % 4);
@@ -246,17 +245,51 @@ template <typename T, int V, bool EARLY> struct beside_t {
     octet_weight_t weight[EARLY ? V : 1];
 };
 
-/** The weight, once for all rows of a block. */
-template <typename T, int V, bool EARLY, bool A>
-TPC_DEVICE void load_weights(const tpc_norm_params_t &n, const team_t<A> &team, beside_t<T, V, EARLY> &beside) {
-    if constexpr (EARLY) {
+/** Bring this thread's part of a row near: to the SM, or to the device's cache. */
+template <typename T, int V, bool TO_SM, bool A>
+TPC_DEVICE void prefetch_row(const unsigned char *row, uint32_t hidden, const team_t<A> &team) {
 #pragma unroll
-        for (int v = 0; v < V; v++)
-            if (8 * octet_of(team, v) < (uint32_t)n.hidden) beside.weight[v] = load_weight<T, A>(n, octet_of(team, v));
+    for (int v = 0; v < V; v++) {
+        uint32_t octet = octet_of(team, v);
+        if (8 * octet >= hidden) continue;
+        if (TO_SM)
+            prefetch_to_sm(row + 8 * sizeof(T) * octet);
+        else
+            prefetch_to_device(row + 8 * sizeof(T) * octet);
     }
 }
 
+template <typename T, int V, bool TO_SM, bool A>
+TPC_DEVICE void prefetch_weight(const tpc_norm_params_t &n, const team_t<A> &team) {
+    if (n.weight == nullptr) return; /* of a rank without rows */
+    if (n.weight_is_f32)
+        prefetch_row<float, V, TO_SM>((const unsigned char *)n.weight, (uint32_t)n.hidden, team);
+    else
+        prefetch_row<T, V, TO_SM>((const unsigned char *)n.weight, (uint32_t)n.hidden, team);
+}
+
 /** Row `index` of the residual, if there is one. */
+template <typename T, int V, bool TO_SM, bool A>
+TPC_DEVICE void prefetch_residual(const tpc_norm_params_t &n, uint64_t index, const team_t<A> &team) {
+    if (n.residual != nullptr)
+        prefetch_row<T, V, TO_SM>((const unsigned char *)n.residual + index * n.residual_stride, (uint32_t)n.hidden,
+                                  team);
+}
+
+/** The weight, once for all rows of a block: held, or near. */
+template <typename T, int V, bool EARLY, bool A>
+TPC_DEVICE void load_weights(const tpc_norm_params_t &n, const team_t<A> &team, beside_t<T, V, EARLY> &beside) {
+    if constexpr (EARLY) {
+        if (n.weight == nullptr) return;
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            if (8 * octet_of(team, v) < (uint32_t)n.hidden) beside.weight[v] = load_weight<T, A>(n, octet_of(team, v));
+    } else {
+        prefetch_weight<T, V, true>(n, team);
+    }
+}
+
+/** Row `index` of the residual, if there is one: held, or near. */
 template <typename T, int V, bool EARLY, bool A>
 TPC_DEVICE void load_residual(const tpc_norm_params_t &n, uint64_t index, const team_t<A> &team,
                               beside_t<T, V, EARLY> &beside) {
@@ -264,6 +297,8 @@ TPC_DEVICE void load_residual(const tpc_norm_params_t &n, uint64_t index, const 
         if (n.residual == nullptr) return;
         load_row<T, V>((const unsigned char *)n.residual + index * n.residual_stride, (uint32_t)n.hidden, team,
                        beside.residual);
+    } else {
+        prefetch_residual<T, V, true>(n, index, team);
     }
 }
 
@@ -350,11 +385,14 @@ TPC_DEVICE void norm_row(const tpc_norm_params_t &n, uint64_t index, unsigned tu
     quantize_row((unsigned char *)n.quantized + index * n.quantized_stride, hidden, team, x, scale);
 }
 
-/** The team of a block; a barrier must follow before norm_row. */
 template <bool A> TPC_DEVICE team_t<A> make_team(unsigned threads, float *groups, uint32_t *greatest) {
-    for (unsigned i = threadIdx.x; i < 2 * TPC_NORM_GROUPS; i += threads) groups[i] = 0;
     team_t<A> team = {threads, threads / 32, threadIdx.x / 32, threadIdx.x % 32, groups, greatest};
     return team;
+}
+
+/** Every thread of a team calls this once; a barrier must follow before norm_row. */
+template <bool A> TPC_DEVICE void clear_team(const team_t<A> &team) {
+    for (unsigned i = threadIdx.x; i < 2 * TPC_NORM_GROUPS; i += team.threads) team.groups[i] = 0;
 }
 
 /** The norm alone: in is the sum. */
@@ -363,6 +401,7 @@ __global__ void __launch_bounds__(TPC_NORM_ALONE_MAX_THREADS) norm_rows(const __
     TPC_SHARED(float, groups, 2 * TPC_NORM_GROUPS);
     TPC_SHARED(uint32_t, greatest, 2 * 32);
     team_t<A> team = make_team<A>(blockDim.x, groups, greatest);
+    clear_team(team);
     team_barrier(team.threads);
     constexpr bool EARLY = V * octet_packets<T>::COUNT <= 2;
     beside_t<T, V, EARLY> beside;

@@ -11,8 +11,27 @@
  * (256 that work, and the warp for call headers) fit an SM. Where packets or elements take more, it may be 96.
  */
 template <typename T, int N, int V> constexpr int bound() {
-    return N <= 4 && V * octet_packets<T>::COUNT <= 2 ? TPC_AR_72_REGISTERS
-                                                      : TPC_NORM_MAX_THREADS + TPC_AR_HEADER_THREADS;
+    return N != 0 && N <= 4 && V * octet_packets<T>::COUNT <= 2 ? TPC_AR_72_REGISTERS
+                                                                : TPC_NORM_MAX_THREADS + TPC_AR_HEADER_THREADS;
+}
+
+/** Rows that a block loads together before it pushes them: each by itself would wait for its own trip to memory. */
+template <typename T, int V> struct loads_t {
+    enum { PACKETS = V * octet_packets<T>::COUNT, COUNT = PACKETS < 4 ? 4 / PACKETS : 1 };
+};
+
+TPC_DEVICE const unsigned char *row_of_in(const tpc_norm_params_t &n, uint64_t row) {
+    return (const unsigned char *)n.in + row * n.in_stride;
+}
+
+/**
+ * Before a dependent launch awaits its predecessor: bring to the device's cache what the block's first row needs beside
+ * what is on its way to others.
+ */
+template <typename T, int V, bool A>
+TPC_DEVICE void prefetch_beside(const tpc_norm_params_t &n, uint64_t index, const team_t<A> &team) {
+    prefetch_weight<T, V, false>(n, team);
+    if (index < n.tokens) prefetch_residual<T, V, false>(n, index, team);
 }
 
 /** No word of them looks EMPTY any more. What they add up to is the same: each is a NaN. */
@@ -41,11 +60,8 @@ template <typename T, int N, int V, bool A>
 TPC_DEVICE void push_row_to_all(const tpc_ar_params_t &p, slots_t slots, uint32_t at, uint32_t hidden,
                                 const team_t<A> &team, const octets_t<T, V> &x) {
     int most = TPC_FAULT(norm_row_dropped) ? p.size - 1 : p.size;
-    if constexpr (N == 2 || N == 4) {
-#pragma unroll
-        for (int k = 1; k < N; k++)
-            if ((N == 2 && !TPC_FAULT(norm_row_dropped)) || k < most)
-                push_row(slot_after(p, slots, k, at), hidden, team, x);
+    if constexpr (N == 2) {
+        if (!TPC_FAULT(norm_row_dropped)) push_row(slot_after(p, slots, 1, at), hidden, team, x);
     } else {
 #pragma unroll 1 /* unrolled it takes registers for all peers' addresses at once */
         for (int k = 1; k < most; k++) push_row(slot_after(p, slots, k, at), hidden, team, x);

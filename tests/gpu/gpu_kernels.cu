@@ -31,6 +31,27 @@ static __global__ void differ_kernel(const unsigned *a, const unsigned *b, size_
     if (mine != 0) atomicAdd(count, mine);
 }
 
+static __device__ void await_predecessor() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+static __global__ void occupy_dependent_kernel(unsigned ms) {
+    await_predecessor();
+    const unsigned long long end = now_ns() + ms * 1000000ull;
+    while (now_ns() < end) {
+    }
+}
+
+static __global__ void differ_dependent_kernel(const unsigned *a, const unsigned *b, size_t words, unsigned *count) {
+    unsigned mine = 0;
+    await_predecessor();
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x)
+        mine += a[i] != b[i];
+    if (mine != 0) atomicAdd(count, mine);
+}
+
 static __global__ void set_kernel(float *out, size_t count, float value) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x)
         out[i] = value;
@@ -58,14 +79,49 @@ static __global__ void none_of_kernel(const unsigned *from, size_t words, unsign
     if (mine != 0) atomicAdd(total, mine);
 }
 
-extern "C" int gpu_kernel_occupy(unsigned ms, cudaStream_t stream) {
+/* As many blocks of a kernel as fit a device. */
+static cudaError_t all_blocks(void (*kernel)(unsigned), unsigned threads, unsigned *blocks_p) {
     int device = 0, sms = 0, blocks = 0;
     cudaError_t error = cudaGetDevice(&device);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-    if (error == cudaSuccess) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, wait_kernel, 1024, 0);
+    if (error == cudaSuccess) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, (int)threads, 0);
+    *blocks_p = (unsigned)(sms * blocks);
+    return error;
+}
+
+extern "C" int gpu_kernel_occupy(unsigned ms, cudaStream_t stream) {
+    unsigned blocks = 0;
+    cudaError_t error = all_blocks(wait_kernel, 1024, &blocks);
     if (error != cudaSuccess) return (int)error;
-    wait_kernel<<<(unsigned)(sms * blocks), 1024, 0, stream>>>(ms);
+    wait_kernel<<<blocks, 1024, 0, stream>>>(ms);
     return (int)cudaPeekAtLastError();
+}
+
+template <typename... Parameters, typename... Arguments>
+static int launch_dependent(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, cudaStream_t stream,
+                            Arguments... arguments) {
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.stream = stream;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return (int)cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+extern "C" int gpu_kernel_occupy_dependent(unsigned ms, cudaStream_t stream) {
+    unsigned blocks = 0;
+    cudaError_t error = all_blocks(occupy_dependent_kernel, 1024, &blocks);
+    return error != cudaSuccess ? (int)error : launch_dependent(occupy_dependent_kernel, blocks, 1024, stream, ms);
+}
+
+extern "C" int gpu_kernel_differ_dependent(const void *a, const void *b, size_t bytes, unsigned *count,
+                                           cudaStream_t stream) {
+    return launch_dependent(differ_dependent_kernel, 16, 256, stream, (const unsigned *)a, (const unsigned *)b,
+                            bytes / 4, count);
 }
 
 extern "C" int gpu_kernel_delay(unsigned ms, cudaStream_t stream) {
@@ -105,9 +161,10 @@ extern "C" int gpu_kernel_none_of(const void *from, size_t words, const unsigned
 }
 
 extern "C" int gpu_kernels_load(void) {
-    const void *kernels[] = {(const void *)wait_kernel,   (const void *)differ_kernel,    (const void *)set_kernel,
-                             (const void *)expect_kernel, (const void *)late_copy_kernel, (const void *)words_kernel,
-                             (const void *)none_of_kernel};
+    const void *kernels[] = {
+        (const void *)wait_kernel,    (const void *)differ_kernel,           (const void *)set_kernel,
+        (const void *)expect_kernel,  (const void *)late_copy_kernel,        (const void *)words_kernel,
+        (const void *)none_of_kernel, (const void *)occupy_dependent_kernel, (const void *)differ_dependent_kernel};
     for (const void *kernel : kernels) {
         cudaFuncAttributes attributes;
         cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);

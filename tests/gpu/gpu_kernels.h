@@ -16,6 +16,13 @@ int gpu_kernel_occupy(unsigned ms, cudaStream_t stream);
 int gpu_kernel_delay(unsigned ms, cudaStream_t stream);
 /** Release the kernel that follows at once, and only us microseconds later copy bytes (a multiple of 4). */
 int gpu_kernel_late_copy(void *to, const void *from, size_t bytes, unsigned us, cudaStream_t stream);
+/**
+ * Dependent launches, which may begin before their predecessor on the stream has ended and await it themselves: fill
+ * every SM with as many threads as fit, from the beginning, and stay for ms milliseconds behind the predecessor's end;
+ * and gpu_kernel_differ, by a kernel that trusts in its wait alone.
+ */
+int gpu_kernel_occupy_dependent(unsigned ms, cudaStream_t stream);
+int gpu_kernel_differ_dependent(const void *a, const void *b, size_t bytes, unsigned *count, cudaStream_t stream);
 /** Add to *count (device memory) how many of bytes (a multiple of 4) differ, by words. */
 int gpu_kernel_differ(const void *a, const void *b, size_t bytes, unsigned *count, cudaStream_t stream);
 /** All floats to value. */

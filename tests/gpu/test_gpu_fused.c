@@ -98,7 +98,7 @@ static place_t place_of(const plan_t *plan, const gpu_rank_t *rank) {
                                  .eps = 1e-5f,
                                  .weight_bias = plan->bias,
                                  .in = rank->in + p.in,
-                                 .weight = rank->in + p.weight,
+                                 .weight = p.rows > 0 ? rank->in + p.weight : NULL,
                                  .residual = plan->residual ? rank->in + p.residual : NULL,
                                  .sum = plan->sum ? rank->out + p.sum : NULL,
                                  .out = !plan->out ? NULL

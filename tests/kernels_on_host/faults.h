@@ -39,6 +39,7 @@
     X(norm_owner_shifted, "norms", "WRA")      /* two-shot: rows go to the rank after their owner */                   \
     X(norm_residual_dropped, "norms", "WRA")   /* what is normalised lacks the residual */                             \
     X(norm_results_one_half, "norms", "WRA")   /* two-shot: results of all epochs travel through one half */           \
+    X(norm_late_dependency, "norms", "WR")     /* the same in calls with a norm */                                     \
     X(sum_cut_off, "norms", "WRA")             /* a sum is not rounded */                                              \
     X(half_counted_out, "mixed", "WRA")        /* a call leaves only half of itself behind */                          \
     X(overlap_unseen, "overlap", "WRA")        /* two calls of a rank at once */                                       \

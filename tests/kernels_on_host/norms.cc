@@ -2,6 +2,8 @@
 /* Calls with a norm, among other calls: every bit as the cpu device has it, whatever the ranks' shapes. */
 #include <string.h>
 
+#include <algorithm>
+
 #include "cases.h"
 #include "fused/instances.h"
 #include "group.h"
@@ -174,7 +176,7 @@ static void expect(const norm_call_t &call, std::vector<norm_part_t> &parts) {
 static tpc_norm_params_t params_of(const norm_call_t &call, const norm_part_t &part, int size) {
     tpc_norm_params_t n = {};
     n.in = part.in.base;
-    n.weight = part.weight.base;
+    n.weight = part.rows > 0 ? part.weight.base : nullptr; /* not needed, and may be none */
     n.residual = part.residual.base;
     n.sum = part.sum.base;
     n.out = part.out.base;
@@ -287,7 +289,10 @@ static std::string norm_alone(random_t &random, const config_t &config) {
         row.weight_bias = call.bias;
         kernel(&row);
     }
-    tpc_norm_launch(&n, draw_shape(random, call.hidden), random.between(1, 3), (tpcomm_stream_t)(intptr_t)1);
+    static const int warps[] = {2, 4, 8, 16, 32}, blocks[] = {1, 2, 4}; /* up to 1024 threads */
+    tpc_norm_shape_t shape = draw_shape(random, call.hidden);
+    shape.warps = std::max(shape.warps, random.chance(.5) ? random.pick(warps) : 0);
+    tpc_norm_launch(&n, shape, random.pick(blocks), (tpcomm_stream_t)(intptr_t)1);
     result_t result = run();
     return result.outcome != FINISHED ? result.message : check(call, part, 0);
 }

@@ -87,6 +87,13 @@ TPC_DEVICE void release_successor() {
     hostrun::release_successor();
 }
 
+TPC_DEVICE void prefetch_to_sm(const void *line) {
+    (void)line;
+}
+TPC_DEVICE void prefetch_to_device(const void *line) {
+    (void)line;
+}
+
 TPC_DEVICE void compute_anew(uint32_t &x) {
     (void)x;
 }
