@@ -84,9 +84,7 @@ __global__ void __launch_bounds__(bound<T, N, V>(), 1)
 #pragma unroll 1
         for (uint32_t i = blockIdx.x; i < rows; i += gridDim.x) push_to_owners<T, V>(p, n, slots, i, team);
     }
-    constexpr bool BESIDE = V * octet_packets<T>::COUNT <= (N == 2 && !element_t<T>::COSTLY ? 2
-                                                            : N == 2 || N == 4              ? 1
-                                                                                            : 0);
+    constexpr bool BESIDE = (N == 2 || N == 4) && V * octet_packets<T>::COUNT == 1;
     beside_t<T, V, BESIDE> beside;
     load_weights(n, team, beside);
     waiter_t w = all_have_begun(begun);
