@@ -26,7 +26,7 @@ struct tpc_dispatch {
     const tpc_backend_t *const *backends;
     const char *const *unmade;
     tpc_choice_t of_path[TPC_PATH_END]; /* backend NULL: no such path in this group */
-    tpc_table_t *table;
+    const tpc_table_t *table;
     ranges_t ranges[TPC_COLL_END][DTYPE_END][2]; /* a barrier has dtype 0 alone; the last index: capturing */
 };
 
@@ -158,6 +158,8 @@ static tpcomm_status_t build_ranges(tpc_dispatch_t *dispatch, tpc_call_key_t key
         if (last != NULL) last->bytes_max = starts[i] - 1;
         ranges.ranges[ranges.count++] = (range_t){.bytes_max = UINT64_MAX, .path = path, .row = row};
     }
+    range_t *fitting = realloc(ranges.ranges, ranges.count * sizeof *fitting); /* a few of them, mostly */
+    if (fitting != NULL) ranges.ranges = fitting;
     *ranges_p = ranges;
     return TPCOMM_OK;
 }
@@ -168,14 +170,14 @@ tpcomm_status_t tpc_dispatch_new(const tpc_agreed_t *agreed, const tpc_table_t *
     tpcomm_status_t status = TPCOMM_OK;
     tpc_dispatch_t *dispatch = calloc(1, sizeof *dispatch);
     uint64_t *starts = malloc((2 * table->count + 1) * sizeof *starts);
-    if (dispatch == NULL || starts == NULL || (dispatch->table = malloc(sizeof *table)) == NULL) {
+    if (dispatch == NULL || starts == NULL) {
         status = tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
         goto out;
     }
     dispatch->agreed = *agreed;
     dispatch->backends = backends;
     dispatch->unmade = unmade;
-    *dispatch->table = *table;
+    dispatch->table = table;
     for (int32_t i = 0; backends[i] != NULL; i++)
         for (const tpcomm_path_t *path = backends[i]->paths; *path != 0; path++)
             dispatch->of_path[*path] = (tpc_choice_t){.path = *path, .backend = backends[i], .backend_index = i};
@@ -208,7 +210,6 @@ void tpc_dispatch_free(tpc_dispatch_t *dispatch) {
     for (int coll = 0; coll < TPC_COLL_END; coll++)
         for (int dtype = 0; dtype < DTYPE_END; dtype++)
             for (int capturing = 0; capturing < 2; capturing++) free(dispatch->ranges[coll][dtype][capturing].ranges);
-    free(dispatch->table);
     free(dispatch);
 }
 

@@ -81,6 +81,7 @@ typedef struct {
 
 /**
  * Ranges for one group.
+ * @param table  kept, as it is now.
  * @param backends  those for its device, NULL at the end; kept.
  * @param unmade    of each backend why it was left out of this group, NULL where it was not; kept. NULL: all are there.
  */
