@@ -81,11 +81,13 @@ measure() { # FILE SECONDS COMMAND ...
     echo "\$ $*" | tee "$results/$file"
     timeout "$limit" "$@" 2>&1 | tee -a "$results/$file"
 }
-sweep=("$build/bench/tpcomm-bench" sweep --device cuda --place out --row-ms 60 -e 16M)
+sweep=("$build/bench/tpcomm-bench" sweep --device cuda --place out --row-ms 60)
 measure demo.txt 30 "$tpc_root/scripts/demo.sh" --build-dir "$build" --budget-s 5 --json "$results/demo.json"
 measure sweep-2-graph.txt 20 "${sweep[@]}" --ranks 2 --mode graph --json "$results/sweep-2-graph.json"
 measure sweep-2-eager.txt 20 "${sweep[@]}" --ranks 2 --mode eager --json "$results/sweep-2-eager.json"
 measure sweep-8-graph.txt 20 "${sweep[@]}" --ranks 8 --mode graph --json "$results/sweep-8-graph.json"
+measure host.txt 15 "$build/bench/tpcomm-bench" host --device cuda --ranks 2 --json "$results/host.json"
+measure sweep-2-extras.txt 40 "${sweep[@]}" -b 8K -e 1M -f 8 --ranks 2 --mode graph --cold --chain --footprint --arrivals --json "$results/sweep-2-extras.json"
 measure replay.txt 25 "$build/bench/tpcomm-bench" replay --histogram bench/histograms/default.json --model llama-3.1-70b --ranks 2 \
     --phase decode --budget-s 5 --device cuda --mode graph --json "$results/replay.json"
 exit "$status"
