@@ -444,8 +444,7 @@ static int attach(ncclComm_t comm, const name_t *name) {
     return FAKE_SUCCESS;
 }
 
-EXPORT int ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId id, int rank,
-                                  const fake_config_t *config) {
+static int init_rank(ncclComm_t *comm_p, int size, ncclUniqueId id, int rank, const fake_config_t *config) {
     name_t name;
     *comm_p = NULL;
     if (config->size < sizeof *config || config->magic != 0xcafebeef || config->version < 21400 ||
@@ -470,7 +469,12 @@ EXPORT int ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId id,
     return FAKE_IN_PROGRESS;
 }
 
-EXPORT int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
+EXPORT int ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId id, int rank,
+                                  const fake_config_t *config) {
+    return init_rank(comm_p, size, id, rank, config);
+}
+
+static int ask(ncclComm_t comm, int *error) {
     enter(comm);
     if (faulty(comm, "query")) return leave(comm, fail(FAKE_SYSTEM_ERROR, "the question was to fail"));
     if (comm->error != 0) {
@@ -489,12 +493,17 @@ EXPORT int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
     return leave(comm, FAKE_SUCCESS);
 }
 
+EXPORT int ncclCommGetAsyncError(ncclComm_t comm, int *error) {
+    return ask(comm, error);
+}
+
+/* Calls none of the exported functions: a test takes these away one by one. */
 EXPORT int ncclCommInitRank(ncclComm_t *comm_p, int size, ncclUniqueId id, int rank) {
     fake_config_t config = {.size = sizeof config, .magic = 0xcafebeef, .version = 21400};
-    int result = ncclCommInitRankConfig(comm_p, size, id, rank, &config), state = FAKE_IN_PROGRESS;
+    int result = init_rank(comm_p, size, id, rank, &config), state = FAKE_IN_PROGRESS;
     if (result != FAKE_IN_PROGRESS) return result;
     while (state == FAKE_IN_PROGRESS)
-        if ((result = ncclCommGetAsyncError(*comm_p, &state)) != FAKE_SUCCESS) return result;
+        if ((result = ask(*comm_p, &state)) != FAKE_SUCCESS) return result;
     (*comm_p)->blocking = true;
     if (rank == 0)
         for (int channel = 0; channel < 4; channel++) log_line("Channel %02d/0 : 0[0] -> 1[1] via P2P/CUMEM", channel);
