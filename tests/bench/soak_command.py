@@ -59,9 +59,11 @@ class Soak(unittest.TestCase):
                 self.assertEqual(sum(done["calls"].values()) // 3 >= data["samples"][-1]["calls"] // 2, True)
 
     def test_planted(self):
+        """A soak goes on for its time after a wrong element: how many stretches follow is the clock's affair."""
         data, err = self.soak("--ranks", "2", "--seconds", "0.1", "--first", "3", "--seed", "1", code=1,
                               env={"TPCOMM_BENCH_FAULT": "wrong@3:4:0"})
-        self.assertEqual((data["stretches"], data["checked"]["wrong"]), (1, 1))
+        self.assertGreaterEqual(data["stretches"], 1)
+        self.assertEqual(data["checked"]["wrong"], 1)
         self.assertIn("rank 1: step 4 of stretch 3; --seed 1 --first 3 begins there", err)
         self.assertIn("1 of ", err)
         self.assertIn("planted", data["caveats"][0])

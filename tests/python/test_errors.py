@@ -56,7 +56,7 @@ def test_text_is_the_librarys():
     ({"devices": [0]}, ValueError, "devices has 1 entries; 2 ranks need 2"),
     ({"devices": [0, 2**32]}, ValueError, "device is 4294967296"),
     ({"deterministic": 1}, TypeError, "deterministic is 1"),
-    ({"path": "ring"}, ValueError, "path is 'ring'"),
+    ({"path": "tree"}, ValueError, "path is 'tree'"),
     ({"check": "on"}, ValueError, "check is 'on'; allowed are off, async, sync"),
     ({"op_timeout_ms": -1}, ValueError, "op_timeout_ms is -1"),
     ({"init_timeout_ms": 2**32 + 1}, ValueError, "init_timeout_ms is 4294967297"),
