@@ -72,6 +72,7 @@ static void *open_file(const char *path, int flags, char *reasons, size_t bytes)
 static void *open_any(const tpc_shlib_desc_t *desc, const char *explicit_path, char *reasons, size_t bytes) {
     int flags = RTLD_NOW | RTLD_LOCAL;
     if (desc->deepbind && !has_sanitizer()) flags |= RTLD_DEEPBIND;
+    if (desc->stays) flags |= RTLD_NODELETE;
     if (explicit_path && *explicit_path) return open_file(explicit_path, flags, reasons, bytes);
     for (const char *const *name = desc->names; desc->loaded_first && *name; name++) {
         void *handle = dlopen(*name, flags | RTLD_NOLOAD);

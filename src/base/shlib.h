@@ -20,6 +20,7 @@ typedef struct {
     const char *const *names; /**< sonames to try in order, NULL at the end */
     bool loaded_first;        /**< a copy that the process has loaded already wins over the order of names */
     bool deepbind;            /**< the library must use its own symbols, not the server's (not under sanitizers) */
+    bool stays;               /**< it has threads or thread-local memory of its own, whose end it must not miss */
     const tpc_shlib_symbol_t *symbols;
     size_t symbol_count;
 } tpc_shlib_desc_t;

@@ -122,7 +122,8 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
         tpc_team_gather(group->bootstrap, group->team, "load fused kernels", status, NULL, 0, NULL, group->deadline);
     if (status != TPCOMM_OK) {
         free(state);
-        return status;
+        /* A member's verdict, the same for all: the group can do without. */
+        return status == TPCOMM_ERR_PEER_FAILED ? tpc_error_prefix(TPCOMM_ERR_BACKEND, "fused") : status;
     }
     *state_p = state;
     return TPCOMM_OK;

@@ -54,8 +54,11 @@ static const tpc_shlib_symbol_t symbols[] = {
     SYMBOL("nvmlDeviceGetP2PStatus", p2p_status, false),
 };
 static const char *const names[] = {"libnvidia-ml.so.1", "libnvidia-ml.so", NULL};
-static const tpc_shlib_desc_t library = {
-    .what = "NVML", .names = names, .symbols = symbols, .symbol_count = sizeof symbols / sizeof symbols[0]};
+static const tpc_shlib_desc_t library = {.what = "NVML",
+                                         .names = names,
+                                         .stays = true,
+                                         .symbols = symbols,
+                                         .symbol_count = sizeof symbols / sizeof symbols[0]};
 
 bool tpc_bus_id_parse(const char *text, uint32_t place_p[3]) {
     static const char ends[3] = {':', ':', '.'};
