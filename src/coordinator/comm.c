@@ -324,6 +324,7 @@ static tpcomm_status_t open_workspace(tpcomm_t *comm, const tpc_team_t *team, si
 
 static void set_up_health(tpcomm_t *comm) {
     tpc_workspace_header_t *header = comm->workspace.header;
+    comm->workspace.stays = &comm->workspace_stays;
     const tpc_settings_t *settings = comm->world->settings;
     atomic_store(&header->op_timeout_ms, settings->op_timeout_ms); /* the same on all ranks */
     comm->failure = (tpc_failure_t){.word = &header->fail,

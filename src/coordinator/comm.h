@@ -46,6 +46,7 @@ struct tpcomm {
     int32_t here_size, here_me;
     tpc_relay_t relay; /**< hosts 1: all members are here */
     tpc_workspace_t workspace;
+    bool workspace_stays; /**< what workspace.stays points to */
     tpc_failure_t failure;
     tpc_calls_t calls;                          /**< of the device's plane */
     bool notes_calls;                           /**< the workspace has room for them */

@@ -293,6 +293,7 @@ static tpcomm_status_t make_parts(state_t *state, const tpc_cuda_facts_t *facts)
     status = tpc_cuda_pin(host, (size_t)((unsigned char *)(state->control + 1) - host), &device_header);
     if (status != TPCOMM_OK) return status;
     state->pinned = workspace->header;
+    *workspace->stays = true;
     unsigned char *base = device_header;
     state->params.host_fail = (const uint64_t *)(void *)(base + offsetof(tpc_workspace_header_t, fail));
     state->params.report =
@@ -350,7 +351,7 @@ static void destroy(void *opaque) {
     state_t *state = opaque;
     tpc_cuda_scope_t scope;
     if (tpc_cuda_enter(&state->group.devices[state->group.rank], &scope) != TPCOMM_OK) {
-        free(state); /* in a forked child CUDA is the parent's */
+        free(state); /* in a forked child CUDA is the parent's; elsewhere nothing can be let go of, and all stays */
         return;
     }
     /* Own kernels end soon: finalized, or by the failure word that destroy has set. No free and no synchronize before.
@@ -358,7 +359,10 @@ static void destroy(void *opaque) {
     bool idle = state->group.agreed.size == 1 || tpc_cuda_order_drain(state->group.order, DESTROY_WAIT_MS);
     if (idle) {
         if (state->memory.own != NULL) tpc_device_memory_close(&state->memory);
-        if (state->pinned != NULL) tpc_cuda_unpin(state->pinned);
+        if (state->pinned != NULL) {
+            tpc_cuda_unpin(state->pinned);
+            *state->group.workspace->stays = false;
+        }
     }
     tpc_cuda_leave(scope);
     free(state);

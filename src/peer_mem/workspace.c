@@ -164,7 +164,9 @@ tpcomm_status_t tpc_workspace_open(tpc_bootstrap_t *bootstrap, const tpc_team_t 
 }
 
 void tpc_workspace_close(tpc_workspace_t *workspace) {
-    if (workspace->header != NULL && (!workspace->one_mapping || atomic_fetch_sub(&workspace->header->users, 1) == 1))
+    bool stays = workspace->stays != NULL && *workspace->stays; /* then this rank remains one of its users, too */
+    if (workspace->header != NULL && !stays &&
+        (!workspace->one_mapping || atomic_fetch_sub(&workspace->header->users, 1) == 1))
         workspace->device->share_unmap(workspace->header, workspace->bytes);
     workspace->header = NULL;
     workspace->data = NULL;

@@ -33,6 +33,7 @@ typedef struct {
     unsigned char *data;            /**< behind the header, 256-byte aligned */
     size_t bytes;                   /**< in all */
     bool one_mapping;               /**< all ranks are threads of this process and use the same addresses */
+    bool *stays; /**< true while a device of this rank's knows the pages (pinned): close leaves them mapped; or NULL */
 } tpc_workspace_t;
 
 /**
@@ -45,7 +46,8 @@ tpcomm_status_t tpc_workspace_open(tpc_bootstrap_t *bootstrap, const tpc_team_t 
                                    uint64_t group_id, size_t data_bytes, const tpc_deadline_t *deadline,
                                    tpc_workspace_t *workspace_p);
 
-/** Unmap; local. Peers keep theirs. */
+/** Unmap, unless it stays; local. Peers keep theirs. Pages that go while a device knows them leave it with an address
+ * that somebody else gets. */
 void tpc_workspace_close(tpc_workspace_t *workspace);
 
 #endif
