@@ -84,7 +84,8 @@ TPC_DEVICE void store_vec(unsigned char *out, uint64_t at, uint64_t end, vec_t v
 #define TPC_CANONICAL_F32 0x7FFFFFFFu
 #define TPC_CANONICAL_F64 0x7FFFFFFFFFFFFFFFull
 
-/** How an element type lies in a vector: elements, and to and from fp32. COSTLY: by a conversion, not by moving bits. */
+/** How an element type lies in a vector: elements, and to and from fp32. COSTLY: by a conversion, not by moving bits.
+ */
 template <typename T> struct element_t;
 
 template <> struct element_t<float> {
