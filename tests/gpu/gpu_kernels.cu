@@ -79,6 +79,18 @@ static __global__ void none_of_kernel(const unsigned *from, size_t words, unsign
     if (mine != 0) atomicAdd(total, mine);
 }
 
+/* Not by <<<>>>: what nvcc makes of that keeps the kernel's handle in a static of the function, which without
+ * thread-safe statics (cmake/tpcomm-build.cmake) a second thread finds empty while the first is still at it. */
+template <typename... Parameters, typename... Arguments>
+static int launch(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, cudaStream_t stream,
+                  Arguments... arguments) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.stream = stream;
+    return (int)cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
 /* As many blocks of a kernel as fit a device. */
 static cudaError_t all_blocks(void (*kernel)(unsigned), unsigned threads, unsigned *blocks_p) {
     int device = 0, sms = 0, blocks = 0;
@@ -93,8 +105,7 @@ extern "C" int gpu_kernel_occupy(unsigned ms, cudaStream_t stream) {
     unsigned blocks = 0;
     cudaError_t error = all_blocks(wait_kernel, 1024, &blocks);
     if (error != cudaSuccess) return (int)error;
-    wait_kernel<<<blocks, 1024, 0, stream>>>(ms);
-    return (int)cudaPeekAtLastError();
+    return launch(wait_kernel, blocks, 1024, stream, ms);
 }
 
 template <typename... Parameters, typename... Arguments>
@@ -125,39 +136,33 @@ extern "C" int gpu_kernel_differ_dependent(const void *a, const void *b, size_t 
 }
 
 extern "C" int gpu_kernel_delay(unsigned ms, cudaStream_t stream) {
-    wait_kernel<<<1, 32, 0, stream>>>(ms);
-    return (int)cudaPeekAtLastError();
+    return launch(wait_kernel, 1, 32, stream, ms);
 }
 
 extern "C" int gpu_kernel_late_copy(void *to, const void *from, size_t bytes, unsigned us, cudaStream_t stream) {
-    late_copy_kernel<<<4, 128, 0, stream>>>((unsigned *)to, (const unsigned *)from, bytes / 4, us);
-    return (int)cudaGetLastError();
+    return launch(late_copy_kernel, 4, 128, stream, (unsigned *)to, (const unsigned *)from, bytes / 4, us);
 }
 
 extern "C" int gpu_kernel_differ(const void *a, const void *b, size_t bytes, unsigned *count, cudaStream_t stream) {
-    differ_kernel<<<16, 256, 0, stream>>>((const unsigned *)a, (const unsigned *)b, bytes / 4, count);
-    return (int)cudaPeekAtLastError();
+    return launch(differ_kernel, 16, 256, stream, (const unsigned *)a, (const unsigned *)b, bytes / 4, count);
 }
 
 extern "C" int gpu_kernel_set(float *out, size_t count, float value, cudaStream_t stream) {
-    set_kernel<<<16, 256, 0, stream>>>(out, count, value);
-    return (int)cudaPeekAtLastError();
+    return launch(set_kernel, 16, 256, stream, out, count, value);
 }
 
 extern "C" int gpu_kernel_expect(const float *in, size_t count, float value, unsigned *total, cudaStream_t stream) {
-    expect_kernel<<<16, 256, 0, stream>>>(in, count, value, total);
-    return (int)cudaPeekAtLastError();
+    return launch(expect_kernel, 16, 256, stream, in, count, value, total);
 }
 
 extern "C" int gpu_kernel_words(void *to, size_t words, unsigned value, cudaStream_t stream) {
-    words_kernel<<<16, 256, 0, stream>>>((unsigned *)to, words, value);
-    return (int)cudaPeekAtLastError();
+    return launch(words_kernel, 16, 256, stream, (unsigned *)to, words, value);
 }
 
 extern "C" int gpu_kernel_none_of(const void *from, size_t words, const unsigned values[3], unsigned *total,
                                   cudaStream_t stream) {
-    none_of_kernel<<<2, 256, 0, stream>>>((const unsigned *)from, words, values[0], values[1], values[2], total);
-    return (int)cudaPeekAtLastError();
+    return launch(none_of_kernel, 2, 256, stream, (const unsigned *)from, words, values[0], values[1], values[2],
+                  total);
 }
 
 extern "C" int gpu_kernels_load(void) {
