@@ -79,8 +79,8 @@ static __global__ void none_of_kernel(const unsigned *from, size_t words, unsign
     if (mine != 0) atomicAdd(total, mine);
 }
 
-/* Not by <<<>>>: what nvcc makes of that keeps the kernel's handle in a static of the function, which without
- * thread-safe statics (cmake/tpcomm-build.cmake) a second thread finds empty while the first is still at it. */
+/* Not by <<<>>>: what nvcc makes of that keeps the kernel's handle in a static of the function, and without thread-safe
+ * statics (cmake/tpcomm-build.cmake) two threads may both make it. The library launches in this way, too. */
 template <typename... Parameters, typename... Arguments>
 static int launch(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, cudaStream_t stream,
                   Arguments... arguments) {
