@@ -60,14 +60,12 @@ echo "built in $((SECONDS - begun)) s for sm_${arch:-90}"
 nvidia-smi --query-gpu=name,driver_version,pci.bus_id,clocks.sm,clocks.max.sm --format=csv | tee "$results/gpus.csv"
 seconds=${GPU_CHECK_SECONDS:-290}
 
-# Each checker over one rank alone whose peers' packets lie there already, and over two processes that share the GPU (not initcheck, to
-# which what a peer writes is never written).
+# Each checker over one rank alone whose peers' packets lie there already, and over two processes that share the GPU.
 self=$tpc_root/scripts/gpu_check.sh
 checkers=()
 for tool in memcheck initcheck synccheck; do
     checkers+=(--also "gpu_alone under $tool='$self' --sanitized $tool '$build/tests/gpu/gpu_alone' 60")
-    [ "$tool" = initcheck ] ||
-        checkers+=(--also "gpu_graphs under $tool='$self' --sanitized $tool '$build/tests/gpu/gpu_graphs' short")
+    checkers+=(--also "gpu_graphs under $tool='$self' --sanitized $tool '$build/tests/gpu/gpu_graphs' short")
 done
 # Figures last, with what is left; the tests leave them 40 s.
 python3 tools/gpu_testrun.py "$build" "$results" --seconds "$((seconds - 40 - (SECONDS - begun)))" --commit "$commit" \
