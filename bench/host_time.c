@@ -258,8 +258,6 @@ static double over_launch(const result_t *result, const row_t *row) {
 }
 
 static void print_result(const job_t *job, const result_t *result) {
-    char text[512];
-    const char *caveat;
     bench_manifest_print(stdout, "host", &result->manifest, job->path);
     bench_text_line(stdout, "sample",
                     "%" PRIu64 " calls one after the other, by the clock of the thread; the slowest "
@@ -286,13 +284,10 @@ static void print_result(const job_t *job, const result_t *result) {
     putchar('\n');
     bench_text_line(stdout, "checked", "%" PRIu64 " elements bit for bit: %" PRIu64 " wrong", result->checked,
                     result->wrong);
-    for (size_t i = 0; (caveat = bench_manifest_caveat(&result->manifest, i, text, sizeof text)) != NULL; i++)
-        bench_text_field(stdout, "mind", caveat);
+    bench_manifest_print_caveats(stdout, &result->manifest);
 }
 
 static tpcomm_status_t write_result(const job_t *job, const result_t *result) {
-    char text[512];
-    const char *caveat;
     tpc_json_writer_t *w;
     tpcomm_status_t status = tpc_json_load_library(NULL);
     if (status == TPCOMM_OK) status = tpc_json_writer_new(HOST_SCHEMA, &w);
@@ -312,12 +307,8 @@ static tpcomm_status_t write_result(const job_t *job, const result_t *result) {
         bench_json_summary(w, node, "us", &row->us);
         tpc_json_add_double(w, node, "over_launch_us", over_launch(result, row));
     }
-    tpc_json_node_t *checked = tpc_json_add_object(w, root, "checked");
-    tpc_json_add_u64(w, checked, "elements", result->checked);
-    tpc_json_add_u64(w, checked, "wrong", result->wrong);
-    tpc_json_node_t *caveats = tpc_json_add_array(w, root, "caveats");
-    for (size_t i = 0; (caveat = bench_manifest_caveat(&result->manifest, i, text, sizeof text)) != NULL; i++)
-        tpc_json_add_string(w, caveats, NULL, caveat);
+    bench_json_checked(w, root, result->checked, result->wrong);
+    bench_manifest_add_caveats(w, root, &result->manifest);
     status = tpc_json_write_file(w, job->settings->json);
     tpc_json_writer_free(w);
     return status;

@@ -155,7 +155,28 @@ const char *bench_manifest_caveat(const bench_manifest_t *manifest, size_t i, ch
     return NULL;
 }
 
+void bench_manifest_print_caveats(FILE *file, const bench_manifest_t *manifest) {
+    char text[512];
+    const char *caveat;
+    for (size_t i = 0; (caveat = bench_manifest_caveat(manifest, i, text, sizeof text)) != NULL; i++)
+        bench_text_field(file, "mind", caveat);
+}
+
 /* ---------------------------------------------------------------- for programs */
+
+void bench_manifest_add_caveats(tpc_json_writer_t *w, tpc_json_node_t *root, const bench_manifest_t *manifest) {
+    char text[512];
+    const char *caveat;
+    tpc_json_node_t *caveats = tpc_json_add_array(w, root, "caveats");
+    for (size_t i = 0; (caveat = bench_manifest_caveat(manifest, i, text, sizeof text)) != NULL; i++)
+        tpc_json_add_string(w, caveats, NULL, caveat);
+}
+
+void bench_json_checked(tpc_json_writer_t *w, tpc_json_node_t *root, uint64_t elements, uint64_t wrong) {
+    tpc_json_node_t *checked = tpc_json_add_object(w, root, "checked");
+    tpc_json_add_u64(w, checked, "elements", elements);
+    tpc_json_add_u64(w, checked, "wrong", wrong);
+}
 
 void bench_json_hex(tpc_json_writer_t *w, tpc_json_node_t *node, const char *key, uint64_t value) {
     char text[20];

@@ -61,6 +61,8 @@ void bench_json_text(tpc_json_writer_t *w, tpc_json_node_t *node, const char *ke
 void bench_json_hex(tpc_json_writer_t *w, tpc_json_node_t *node, const char *key, uint64_t value);
 void bench_json_null(tpc_json_writer_t *w, tpc_json_node_t *node, const char *key);
 void bench_json_summary(tpc_json_writer_t *w, tpc_json_node_t *parent, const char *key, const bench_summary_t *s);
+/** Member "checked" of a result. */
+void bench_json_checked(tpc_json_writer_t *w, tpc_json_node_t *root, uint64_t elements, uint64_t wrong);
 
 /** See before a run, not after it, that a file can be written. option: "--json". path NULL: nothing to see. Fails: IO.
  */
@@ -68,5 +70,8 @@ tpcomm_status_t bench_check_writable(const char *option, const char *path);
 
 /** What to keep in mind about figures of these ranks, one text each in turn; NULL after the last. */
 const char *bench_manifest_caveat(const bench_manifest_t *manifest, size_t i, char *text, size_t bytes);
+/** All of them: a line "mind" each; member "caveats" of a result. */
+void bench_manifest_print_caveats(FILE *file, const bench_manifest_t *manifest);
+void bench_manifest_add_caveats(tpc_json_writer_t *w, tpc_json_node_t *root, const bench_manifest_t *manifest);
 
 #endif

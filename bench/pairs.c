@@ -200,8 +200,6 @@ static void print_matrix(const job_t *job, const result_t *result, int kind) {
 }
 
 static void print_result(const job_t *job, const result_t *result) {
-    char text[512];
-    const char *caveat;
     bench_manifest_print(stdout, "pairs", &result->manifest, TPCOMM_PATH_AUTO);
     for (int kind = 0; kind < KINDS; kind++) print_matrix(job, result, kind);
     putchar('\n');
@@ -214,14 +212,11 @@ static void print_result(const job_t *job, const result_t *result) {
     }
     bench_text_line(stdout, "checked", "%" PRIu64 " elements bit for bit: %" PRIu64 " wrong", result->checked,
                     result->wrong);
-    for (size_t i = 0; (caveat = bench_manifest_caveat(&result->manifest, i, text, sizeof text)) != NULL; i++)
-        bench_text_field(stdout, "mind", caveat);
+    bench_manifest_print_caveats(stdout, &result->manifest);
 }
 
 static tpcomm_status_t write_result(const job_t *job, const result_t *result) {
     static const char *const keys[] = {"latency", "bandwidth"};
-    char text[512];
-    const char *caveat;
     tpc_json_writer_t *w;
     tpcomm_status_t status = tpc_json_load_library(NULL);
     if (status == TPCOMM_OK) status = tpc_json_writer_new(PAIRS_SCHEMA, &w);
@@ -243,12 +238,8 @@ static tpcomm_status_t write_result(const job_t *job, const result_t *result) {
             tpc_json_add_double(w, member, "gbs", bench_algbw(job->bytes[kind], typical(&pair->us[kind])));
         }
     }
-    tpc_json_node_t *checked = tpc_json_add_object(w, root, "checked");
-    tpc_json_add_u64(w, checked, "elements", result->checked);
-    tpc_json_add_u64(w, checked, "wrong", result->wrong);
-    tpc_json_node_t *caveats = tpc_json_add_array(w, root, "caveats");
-    for (size_t i = 0; (caveat = bench_manifest_caveat(&result->manifest, i, text, sizeof text)) != NULL; i++)
-        tpc_json_add_string(w, caveats, NULL, caveat);
+    bench_json_checked(w, root, result->checked, result->wrong);
+    bench_manifest_add_caveats(w, root, &result->manifest);
     status = tpc_json_write_file(w, job->settings->json);
     tpc_json_writer_free(w);
     return status;

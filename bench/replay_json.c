@@ -176,9 +176,7 @@ tpcomm_status_t bench_json_write(const bench_replay_t *replay, const bench_resul
         bench_json_summary(w, root, "lump_us", &report->lump_us);
     else
         bench_json_null(w, root, "lump_us");
-    tpc_json_node_t *checked = tpc_json_add_object(w, root, "checked");
-    tpc_json_add_u64(w, checked, "elements", result->checked);
-    tpc_json_add_u64(w, checked, "wrong", result->wrong);
+    bench_json_checked(w, root, result->checked, result->wrong);
     tpc_json_node_t *caveats = tpc_json_add_array(w, root, "caveats");
     for (size_t i = 0; i < report->caveat_count; i++) tpc_json_add_string(w, caveats, NULL, report->caveats[i]);
     status = tpc_json_write_file(w, replay->json_path);

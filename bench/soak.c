@@ -149,8 +149,6 @@ static void print_rank(const bench_soak_result_t *result, int32_t rank) {
 
 static void print_result(const bench_soak_t *soak, const bench_soak_result_t *result) {
     const bench_soak_counts_t *counts = &result->counts;
-    char text[512];
-    const char *caveat;
     bench_manifest_print(stdout, "soak", &result->manifest, TPCOMM_PATH_AUTO);
     bench_text_line(stdout, "soak", "seed %" PRIu64 ", stretches %" PRIu64 " to %" PRIu64 ", %.1f s", soak->seed,
                     soak->first, soak->first + result->stretches - 1, result->ran_s);
@@ -170,8 +168,7 @@ static void print_result(const bench_soak_t *soak, const bench_soak_result_t *re
     for (int32_t r = 0; r < result->manifest.info.size; r++) print_rank(result, r);
     bench_text_line(stdout, "checked", "%" PRIu64 " elements bit for bit: %" PRIu64 " wrong", counts->checked,
                     counts->wrong);
-    for (size_t i = 0; (caveat = bench_manifest_caveat(&result->manifest, i, text, sizeof text)) != NULL; i++)
-        bench_text_field(stdout, "mind", caveat);
+    bench_manifest_print_caveats(stdout, &result->manifest);
 }
 
 static int judge(const bench_soak_t *soak, bench_soak_result_t *result) {

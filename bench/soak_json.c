@@ -41,8 +41,6 @@ static void add_counts(tpc_json_writer_t *w, tpc_json_node_t *node, const bench_
 
 tpcomm_status_t bench_soak_json(const bench_soak_t *soak, const bench_soak_result_t *result) {
     tpc_json_writer_t *w;
-    char text[512];
-    const char *caveat;
     tpcomm_status_t status = tpc_json_load_library(NULL);
     if (status == TPCOMM_OK) status = tpc_json_writer_new(SOAK_SCHEMA, &w);
     if (status != TPCOMM_OK) return status;
@@ -56,17 +54,13 @@ tpcomm_status_t bench_soak_json(const bench_soak_t *soak, const bench_soak_resul
     tpc_json_add_double(w, root, "ran_s", result->ran_s);
     tpc_json_add_u64(w, root, "stretches", result->stretches);
     add_counts(w, tpc_json_add_object(w, root, "done"), &result->counts);
-    tpc_json_node_t *checked = tpc_json_add_object(w, root, "checked");
-    tpc_json_add_u64(w, checked, "elements", result->counts.checked);
-    tpc_json_add_u64(w, checked, "wrong", result->counts.wrong);
+    bench_json_checked(w, root, result->counts.checked, result->counts.wrong);
     tpc_json_add_bool(w, root, "flat", result->flat);
     tpc_json_node_t *samples = tpc_json_add_array(w, root, "samples");
     for (size_t i = 0; i < result->sample_count; i++)
         add_sample(w, tpc_json_add_object(w, samples, NULL), &result->samples[i],
                    result->manifest.ranks[0].has_gpu != 0);
-    tpc_json_node_t *caveats = tpc_json_add_array(w, root, "caveats");
-    for (size_t i = 0; (caveat = bench_manifest_caveat(&result->manifest, i, text, sizeof text)) != NULL; i++)
-        tpc_json_add_string(w, caveats, NULL, caveat);
+    bench_manifest_add_caveats(w, root, &result->manifest);
     status = tpc_json_write_file(w, soak->json_path);
     tpc_json_writer_free(w);
     return status;

@@ -96,8 +96,6 @@ static void add_row(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_swe
 
 tpcomm_status_t bench_sweep_json(const bench_sweep_t *sweep, const bench_sweep_result_t *result) {
     tpc_json_writer_t *w;
-    char text[512];
-    const char *caveat;
     tpcomm_status_t status = tpc_json_load_library(NULL);
     if (status == TPCOMM_OK) status = tpc_json_writer_new(SWEEP_SCHEMA, &w);
     if (status != TPCOMM_OK) return status;
@@ -109,12 +107,8 @@ tpcomm_status_t bench_sweep_json(const bench_sweep_t *sweep, const bench_sweep_r
     for (size_t r = 0; r < result->row_count; r++)
         for (size_t p = 0; p < sweep->path_count; p++)
             add_row(w, rows, sweep, &result->rows[r], p, result->manifest.info.size);
-    tpc_json_node_t *checked = tpc_json_add_object(w, root, "checked");
-    tpc_json_add_u64(w, checked, "elements", result->checked);
-    tpc_json_add_u64(w, checked, "wrong", result->wrong);
-    tpc_json_node_t *caveats = tpc_json_add_array(w, root, "caveats");
-    for (size_t i = 0; (caveat = bench_manifest_caveat(&result->manifest, i, text, sizeof text)) != NULL; i++)
-        tpc_json_add_string(w, caveats, NULL, caveat);
+    bench_json_checked(w, root, result->checked, result->wrong);
+    bench_manifest_add_caveats(w, root, &result->manifest);
     status = tpc_json_write_file(w, sweep->json_path);
     tpc_json_writer_free(w);
     return status;

@@ -134,8 +134,6 @@ static double mean_busbw(const bench_sweep_t *sweep, const bench_sweep_result_t 
 }
 
 void bench_sweep_print_foot(FILE *file, const bench_sweep_t *sweep, const bench_sweep_result_t *result) {
-    char text[512];
-    const char *caveat;
     double busbw = mean_busbw(sweep, result);
     bench_sweep_print_extras(file, sweep, result);
     fputc('\n', file);
@@ -143,8 +141,7 @@ void bench_sweep_print_foot(FILE *file, const bench_sweep_t *sweep, const bench_
     bench_text_line(file, "checked", "%" PRIu64 " elements bit for bit on %d rank%s: %" PRIu64 " wrong",
                     result->checked, result->manifest.info.size, result->manifest.info.size > 1 ? "s" : "",
                     result->wrong);
-    for (size_t i = 0; (caveat = bench_manifest_caveat(&result->manifest, i, text, sizeof text)) != NULL; i++)
-        bench_text_field(file, "mind", caveat);
+    bench_manifest_print_caveats(file, &result->manifest);
     if (result->unexpected)
         bench_text_line(file, "mind", "%zu measurements took other paths than explain said (!)", result->unexpected);
     if (result->unstable)

@@ -15,7 +15,7 @@ static void overwrite_at_once(rank_t *rank) {
     enum { COUNT = 16384 };
     static _Thread_local float in[COUNT], out[COUNT];
     for (int round = 0; round < 1000; round++) {
-        size_t count = round % 2 == 0 ? 4 : COUNT >> (round % 8);
+        size_t count = round % 2 == 0 ? 4 : (size_t)COUNT >> (round % 8);
         for (size_t i = 0; i < count; i++) in[i] = (float)(rank->rank + 1);
         if (round % 100 == 0 && rank->rank == 1) usleep(5000);
         CHECK_OK(tpcomm_all_reduce(rank->comm, in, out, count, TPCOMM_F32, TPCOMM_SUM, NULL));

@@ -10,7 +10,7 @@
 #include "multirank/ranks.h"
 
 static void reduce(rank_t *rank, size_t count) {
-    float *data = malloc((count + 1) * sizeof *data);
+    float *data = calloc(count + 1, sizeof *data);
     CHECK(data != NULL);
     for (size_t i = 0; i < count; i++) data[i] = (float)(i % 64 + (size_t)rank->rank);
     CHECK_OK(tpcomm_all_reduce(rank->comm, data, data, count, TPCOMM_F32, TPCOMM_SUM, NULL));
