@@ -115,6 +115,10 @@ __global__ void __launch_bounds__(bound<T, N, V>(), 1)
         } else {
             take_row(p, epoch, results, task.owner, at, hidden, team, x, w);
         }
+        if (V > 2) {
+            compute_anew(t); /* not held while waiting */
+            index = n.first + task_of(p, rows_of_rank(p, rows), t).i;
+        }
         norm_row(n, index, turn, team, x, beside);
     }
     end_call<EARLY>(p);

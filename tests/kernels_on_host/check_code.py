@@ -54,7 +54,7 @@ def check_resources(listing, want):
         elif found := re.search(r"Function properties for (\S+)", line):
             function = found[1]
         elif found := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            if any(int(found[i]) for i in (1, 2, 3)) and not (may_spill(function) and int(found[2]) <= 72):
+            if any(int(found[i]) for i in (1, 2, 3)) and not (may_spill(function) and int(found[2]) <= 64):
                 wrong.append(f"{function} (in {kernel}): {line.strip()}")
         elif found := re.search(r"Used (\d+) registers", line):
             if int(found[1]) > registers_allowed(kernel):
