@@ -3,9 +3,14 @@
  * cumem: memory of the driver's virtual memory functions. Between processes a POSIX descriptor goes to each peer;
  * threads of one process map the same handle. Every mapping keeps the memory alive, so that no order of going is needed
  * and no peer ever writes into freed memory; after the handles and descriptors are let go of, only mappings are left.
+ *
+ * One thread at a time is in the driver with memory of this kind. Where ranks are threads, several mappings of one
+ * allocation go at the same moment, and the driver (580.159, on an H200) then frees something of its own twice inside
+ * cuMemUnmap: SIGSEGV, or a heap that is broken for whoever uses it next. gpu_cycles has the case.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -13,6 +18,8 @@
 #include "base/hook.h"
 #include "device/cuda_driver.h"
 #include "peer_mem/share.h"
+
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 
 static tpcomm_status_t driver_of(const tpc_share_t *share, const tpc_cuda_driver_t **driver_p) {
     const tpc_cuda_driver_t *driver = NULL;
@@ -37,8 +44,8 @@ static tpcomm_status_t driver_of(const tpc_share_t *share, const tpc_cuda_driver
 }
 
 /* Map a handle for this rank's device. */
-static tpcomm_status_t map(const tpc_cuda_driver_t *driver, const tpc_share_t *share,
-                           CUmemGenericAllocationHandle handle, void **pointer_p) {
+static tpcomm_status_t map_alone(const tpc_cuda_driver_t *driver, const tpc_share_t *share,
+                                 CUmemGenericAllocationHandle handle, void **pointer_p) {
     CUdeviceptr address = 0;
     CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = share->facts->ordinal},
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -61,18 +68,38 @@ free_address:
     return tpc_cuda_driver_error(driver, result, "cannot map device memory");
 }
 
+static tpcomm_status_t map(const tpc_cuda_driver_t *driver, const tpc_share_t *share,
+                           CUmemGenericAllocationHandle handle, void **pointer_p) {
+    pthread_mutex_lock(&one_at_a_time);
+    tpcomm_status_t status = map_alone(driver, share, handle, pointer_p);
+    pthread_mutex_unlock(&one_at_a_time);
+    return status;
+}
+
 static void unmap(const tpc_share_t *share, void *pointer) {
     const tpc_cuda_driver_t *driver;
     if (pointer == NULL || tpc_cuda_driver(&driver) != TPCOMM_OK) return;
+    pthread_mutex_lock(&one_at_a_time);
     (void)driver->MemUnmap((CUdeviceptr)(uintptr_t)pointer, share->bytes);
     (void)driver->MemAddressFree((CUdeviceptr)(uintptr_t)pointer, share->bytes);
+    pthread_mutex_unlock(&one_at_a_time);
 }
 
 static void settle(tpc_share_t *share) {
     const tpc_cuda_driver_t *driver;
     if (share->handle == 0 || tpc_cuda_driver(&driver) != TPCOMM_OK) return;
+    pthread_mutex_lock(&one_at_a_time);
     (void)driver->MemRelease(share->handle);
+    pthread_mutex_unlock(&one_at_a_time);
     share->handle = 0;
+}
+
+static CUresult allocate(const tpc_cuda_driver_t *driver, size_t bytes, const CUmemAllocationProp *properties,
+                         CUmemGenericAllocationHandle *handle_p) {
+    pthread_mutex_lock(&one_at_a_time);
+    CUresult result = driver->MemCreate(handle_p, bytes, properties, 0);
+    pthread_mutex_unlock(&one_at_a_time);
+    return result;
 }
 
 static tpcomm_status_t create(tpc_share_t *share, tpc_share_offer_t *offer_p, int *fd_p) {
@@ -93,7 +120,7 @@ static tpcomm_status_t create(tpc_share_t *share, tpc_share_offer_t *offer_p, in
     if (status != TPCOMM_OK) return status;
     if (granularity == 0) granularity = 1;
     share->bytes = (share->bytes + granularity - 1) / granularity * granularity;
-    status = tpc_cuda_driver_error(driver, driver->MemCreate(&handle, share->bytes, &properties, 0),
+    status = tpc_cuda_driver_error(driver, allocate(driver, share->bytes, &properties, &handle),
                                    "cannot allocate device memory (cuMemCreate)");
     if (status != TPCOMM_OK) return status;
     share->handle = handle;
@@ -135,8 +162,10 @@ static tpcomm_status_t open_peer(const tpc_share_t *share, const tpc_cuda_facts_
                                                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                                        "cannot take over a peer's device memory");
     if (status != TPCOMM_OK) return status;
-    status = map(driver, share, handle, pointer_p);
+    pthread_mutex_lock(&one_at_a_time);
+    status = map_alone(driver, share, handle, pointer_p);
     (void)driver->MemRelease(handle); /* the mapping keeps it */
+    pthread_mutex_unlock(&one_at_a_time);
     return status;
 }
 

@@ -3,6 +3,7 @@
  * Check that descriptors, threads, mappings and device memory are as before after 200 communicators of two ranks that
  * share a GPU: finalized, left early, aborted, broken by a mismatch and by a deadline, with graphs, and where making
  * one fails at each of its steps (F10). One thread plays both ranks, so nobody allocates while another's kernel waits.
+ * Then 400 communicators of four ranks, threads that all go at the same moment (the driver cannot stand that).
  * usage: test_gpu_cycles [CYCLES]
  */
 #include <pthread.h>
@@ -191,10 +192,49 @@ static void cycles(void *arg) {
     for (int r = 0; r < RANKS; r++) gpu_free(&ranks[r]);
 }
 
+/* ------------------------------------------------------------------ all at once */
+
+enum { MANY = 4, LIVES = 400 };
+
+typedef struct {
+    pthread_t thread;
+    tpcomm_t *comm;
+    pthread_barrier_t *together;
+} goer_t;
+
+static void *go(void *arg) {
+    const goer_t *goer = arg;
+    CHECK_OK(tpcomm_finalize(goer->comm));
+    pthread_barrier_wait(goer->together);
+    CHECK_OK(tpcomm_destroy(goer->comm));
+    return NULL;
+}
+
+static void all_at_once(void *arg) {
+    static const int32_t devices[MANY] = {0};
+    tpcomm_config_t config = gpu_config();
+    (void)arg;
+    config.workspace_bytes = 1 << 20;
+    for (int life = 0; life < LIVES; life++) {
+        goer_t goers[MANY];
+        tpcomm_t *comms[MANY];
+        pthread_barrier_t together;
+        CHECK_EQ(pthread_barrier_init(&together, NULL, MANY), 0);
+        CHECK_OK(tpcomm_init_local(MANY, devices, &config, comms));
+        for (int r = 0; r < MANY; r++) {
+            goers[r] = (goer_t){.comm = comms[r], .together = &together};
+            CHECK_EQ(pthread_create(&goers[r].thread, NULL, go, &goers[r]), 0);
+        }
+        for (int r = 0; r < MANY; r++) CHECK_EQ(pthread_join(goers[r].thread, NULL), 0);
+        CHECK_EQ(pthread_barrier_destroy(&together), 0);
+    }
+}
+
 int main(int argc, char **argv) {
     int count = argc > 1 ? atoi(argv[1]) : 200;
     gpu_need();
     gpu_process(cycles, &count);
+    gpu_process(all_at_once, NULL);
     printf("ok\n");
     return 0;
 }
