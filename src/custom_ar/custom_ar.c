@@ -43,7 +43,8 @@ typedef struct {
  * Groups that may run at the same time on one GPU. Kernels that wait for each other must be resident together, whatever
  * their kinds: all of them have no more blocks than the GPU has SMs, so that a block always finds an SM of its own. (As
  * many as occupancy allows of each kind do not fit when kinds are mixed: on an H200, one-shot, two-shot and the ring of
- * two groups of 4 ranks kept each other out in 2 of 5 runs of gpu_order.)
+ * two groups of 4 ranks kept each other out in 2 of 5 runs of gpu_order.) A dependent launch does not count twice: its
+ * predecessor's blocks have all had their last wait when it begins (end_call), so that they end by themselves.
  */
 #define CONCURRENT_GROUPS 2
 
@@ -233,8 +234,7 @@ static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts)
     state->shares_device = sharing > 1;
     state->early = sharing == 1 && facts[state->group.rank].arch >= 90;
     state->params.early = state->early;
-    /* Of dependent launches two of a stream are there at once. */
-    state->parts = sharing * CONCURRENT_GROUPS * (state->early ? 2 : 1);
+    state->parts = sharing * CONCURRENT_GROUPS;
     for (int kind = 0; kind < TPC_AR_RING_FAST; kind++)
         for (int which = 0; which < THREADS_COUNT; which++) {
             tpcomm_status_t status =
@@ -247,7 +247,6 @@ static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts)
         tpcomm_status_t status =
             size_grid(state, (tpc_ar_kind_t)kind, TPC_AR_RING_MOVERS + TPC_AR_RING_SIGNALLERS, &blocks);
         if (status != TPCOMM_OK) return status;
-        if (state->early) blocks *= 2; /* no other launch of its stream is there beside it */
         if (blocks < state->ring_blocks) state->ring_blocks = blocks;
     }
     return TPCOMM_OK;
