@@ -22,7 +22,8 @@
 
 #define HOST_SCHEMA "tpcomm-host/1"
 
-enum { SIZES_MAX = 8, ROWS_MAX = 1 + 2 * SIZES_MAX, WARMUP = 5 };
+/* Rows take turns, some samples of each a round: clocks drift, and what is compared must drift alike. */
+enum { SIZES_MAX = 8, ROWS_MAX = 1 + 2 * SIZES_MAX, WARMUP = 5, ROUNDS = 10 };
 
 typedef enum { NOTHING, NCCL_ALONE, CALL } what_t;
 
@@ -78,6 +79,8 @@ typedef struct {
     bench_summary_t us; /* n 0: not measured */
     tpcomm_path_t path;
     char why[256];
+    double *samples_us; /* while it is measured */
+    size_t count;
 } row_t;
 
 typedef struct {
@@ -140,12 +143,12 @@ static tpcomm_status_t sample(worker_t *worker, const row_t *row, double *us_p) 
     return status;
 }
 
-static tpcomm_status_t measure(worker_t *worker, row_t *row, result_t *result) {
+/** A round of a row: its inputs, some samples, its results. */
+static tpcomm_status_t measure(worker_t *worker, row_t *row, size_t samples, result_t *result) {
     bench_lane_t *lane = worker->lane;
-    size_t samples = (size_t)worker->job->settings->samples;
-    double *us = calloc(samples, sizeof *us), ignored;
-    tpcomm_status_t status = bench_agree(lane->comm, us ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory"));
-    if (status == TPCOMM_OK && row->what == CALL) {
+    double ignored;
+    tpcomm_status_t status = TPCOMM_OK;
+    if (row->what == CALL) {
         bench_data_t *data = NULL;
         tpcomm_call_t call = {.struct_size = sizeof call,
                               .coll = TPCOMM_ALL_REDUCE,
@@ -162,21 +165,31 @@ static tpcomm_status_t measure(worker_t *worker, row_t *row, result_t *result) {
         if (status == TPCOMM_OK) status = bench_act_reset(&worker->act);
     }
     for (size_t s = 0; s < samples + WARMUP && status == TPCOMM_OK; s++)
-        status = sample(worker, row, s < WARMUP ? &ignored : &us[s - WARMUP]);
+        status = sample(worker, row, s < WARMUP ? &ignored : &row->samples_us[row->count++]);
     if (status == TPCOMM_OK) status = bench_lane_settle(lane);
     if (status == TPCOMM_OK && row->what == CALL)
         status = bench_act_check(&worker->act, worker->job->settings->burst, &result->checked, &result->wrong);
-    if (status == TPCOMM_OK) status = bench_gather_max(lane->comm, us, samples);
-    if (status == TPCOMM_OK) row->us = bench_summarise(us, samples);
-    free(us);
     return status;
 }
 
 /* ---------------------------------------------------------------- all rows */
 
-static tpcomm_status_t run_rows(worker_t *worker, result_t *result) {
-    const job_t *job = worker->job;
-    bench_lane_t *lane = worker->lane;
+/** Which path carries a row's calls, or why none does: the same on all ranks. */
+static void choose_path(const worker_t *worker, row_t *row) {
+    tpcomm_decision_t decision = {.struct_size = sizeof decision};
+    tpcomm_call_t call = {.struct_size = sizeof call,
+                          .coll = TPCOMM_ALL_REDUCE,
+                          .dtype = TPCOMM_BF16,
+                          .op = TPCOMM_SUM,
+                          .path = worker->job->path,
+                          .count = row->bytes / tpcomm_dtype_size(TPCOMM_BF16)};
+    if (tpcomm_explain(worker->lane->comm, &call, &decision) == TPCOMM_OK)
+        row->path = decision.path;
+    else
+        snprintf(row->why, sizeof row->why, "%s", tpcomm_last_error());
+}
+
+static tpcomm_status_t run_round(worker_t *worker, size_t samples, result_t *result) {
     tpcomm_status_t status = TPCOMM_OK;
     for (size_t r = 0; r < result->count && status == TPCOMM_OK; r++) {
         row_t *row = &result->rows[r];
@@ -184,22 +197,32 @@ static tpcomm_status_t run_rows(worker_t *worker, result_t *result) {
                                       .dtype = TPCOMM_BF16,
                                       .op = TPCOMM_SUM,
                                       .count = row->bytes / tpcomm_dtype_size(TPCOMM_BF16)};
-        if (row->why[0]) continue;
-        if (row->what == CALL) {
-            tpcomm_decision_t decision = {.struct_size = sizeof decision};
-            tpcomm_call_t call = {.struct_size = sizeof call,
-                                  .coll = TPCOMM_ALL_REDUCE,
-                                  .dtype = TPCOMM_BF16,
-                                  .op = TPCOMM_SUM,
-                                  .path = job->path,
-                                  .count = worker->work.count};
-            if (tpcomm_explain(lane->comm, &call, &decision) != TPCOMM_OK) { /* the same on all ranks */
-                snprintf(row->why, sizeof row->why, "%s", tpcomm_last_error());
-                continue;
-            }
-            row->path = decision.path;
+        if (!row->why[0]) status = measure(worker, row, samples, result);
+    }
+    return status;
+}
+
+static tpcomm_status_t run_rows(worker_t *worker, result_t *result) {
+    bench_lane_t *lane = worker->lane;
+    size_t samples = (size_t)worker->job->settings->samples;
+    tpcomm_status_t status = TPCOMM_OK;
+    for (size_t r = 0; r < result->count; r++) {
+        row_t *row = &result->rows[r];
+        if (row->what == CALL) choose_path(worker, row);
+        row->samples_us = calloc(samples, sizeof *row->samples_us);
+        if (!row->samples_us) status = tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
+    }
+    status = bench_agree(lane->comm, status);
+    for (size_t round = 0; round < ROUNDS && status == TPCOMM_OK; round++)
+        status = run_round(worker, samples * (round + 1) / ROUNDS - samples * round / ROUNDS, result);
+    for (size_t r = 0; r < result->count; r++) {
+        row_t *row = &result->rows[r];
+        if (status == TPCOMM_OK && row->count > 0) {
+            status = bench_gather_max(lane->comm, row->samples_us, row->count);
+            row->us = bench_summarise(row->samples_us, row->count);
         }
-        status = measure(worker, row, result);
+        free(row->samples_us);
+        row->samples_us = NULL;
     }
     uint64_t counts[2] = {result->checked, result->wrong};
     if (status == TPCOMM_OK) status = bench_gather_sum(lane->comm, counts, 2);
@@ -261,7 +284,7 @@ static void print_result(const job_t *job, const result_t *result) {
     bench_manifest_print(stdout, "host", &result->manifest, job->path);
     bench_text_line(stdout, "sample",
                     "%" PRIu64 " calls one after the other, by the clock of the thread; the slowest "
-                    "rank's; %s",
+                    "rank's; %s; rows by turns",
                     job->settings->burst, result->manifest.ranks[0].has_gpu ? "ranks by turns" : "all ranks at once");
     bench_text_line(stdout, "nccl", "%s", result->nccl);
     printf("\nhost time of one call, us\n#%11s  %-27s %-13s %8s %8s %8s %5s %9s\n", "size", "what", "path", "p50",

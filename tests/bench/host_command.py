@@ -37,8 +37,8 @@ class Host(unittest.TestCase):
                     self.assertEqual(row["us"]["n"], 100 if row["what"] == "all_reduce" else 0)
                     self.assertIsNone(row["over_launch_us"])  # nothing was launched
                     self.assertEqual(row["refused"] is None, row["what"] == "all_reduce")
-                # Ten calls leave eight outputs.
-                self.assertEqual(data["checked"], {"elements": 8 * ranks * (8192 + 4000) // 2, "wrong": 0})
+                # Ten calls leave eight outputs, in each of ten rounds.
+                self.assertEqual(data["checked"], {"elements": 10 * 8 * ranks * (8192 + 4000) // 2, "wrong": 0})
                 self.assertIn("the cpu device launches no kernels", out)
                 self.assertIn("NCCL works on GPUs", out)
 
