@@ -44,7 +44,8 @@ endfunction()
 
 # Compile them by nvcc, once, for every library. CMake's own CUDA language would make every consumer link by nvcc; these objects
 # need nothing but the static CUDA runtime.
-# tpc_compile_cuda(OBJECTS FILE ...): OBJECTS becomes the list of their object files.
+# tpc_compile_cuda(OBJECTS FILE ...): OBJECTS becomes the list of their object files. Where tests are built, what nvcc makes on its way stays
+# in the folder "kept", and what ptxas -v says of it in OBJECT.log: the test kernels_code looks at them.
 function(tpc_compile_cuda objects_p)
   set(files "${ARGN}")
   set(flags -std=c++17 -O3 -fmad=false -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
@@ -60,14 +61,23 @@ function(tpc_compile_cuda objects_p)
     list(APPEND flags -ccbin "$ENV{CUDAHOSTCXX}")
   endif()
   set(objects "")
+  set(kept "${CMAKE_CURRENT_BINARY_DIR}/kept")
+  if(TPCOMM_BUILD_TESTS)
+    file(MAKE_DIRECTORY "${kept}")
+    list(APPEND flags -Xptxas=-v --keep "--keep-dir=${kept}")
+  endif()
   foreach(file IN LISTS files)
     get_filename_component(name "${file}" NAME_WE)
     get_filename_component(folder "${file}" DIRECTORY)
     set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}.cu${CMAKE_C_OUTPUT_EXTENSION}")
+    set(logged "")
+    if(TPCOMM_BUILD_TESTS)
+      set(logged sh "${PROJECT_SOURCE_DIR}/cmake/nvcc-logged.sh" "${object}.log")
+    endif()
     file(GLOB headers CONFIGURE_DEPENDS "${folder}/*.cuh" "${folder}/*.h" "${PROJECT_SOURCE_DIR}/src/custom_ar/*.cuh" "${PROJECT_SOURCE_DIR}/src/custom_ar/*.h")
     add_custom_command(
       OUTPUT "${object}"
-      COMMAND "${TPCOMM_NVCC}" ${flags} "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/src" "-I${folder}" -c -o "${object}" "${file}"
+      COMMAND ${logged} "${TPCOMM_NVCC}" ${flags} "-I${PROJECT_SOURCE_DIR}/include" "-I${PROJECT_SOURCE_DIR}/src" "-I${folder}" -c -o "${object}" "${file}"
       DEPENDS "${file}" ${headers} "${PROJECT_SOURCE_DIR}/include/tpcomm.h"
       COMMENT "Compiling ${name}.cu by nvcc" VERBATIM)
     list(APPEND objects "${object}")

@@ -4,7 +4,10 @@
 a failure is reported and before the ring's flags, no load through the read-only cache, no multicast (I10); nor does the library ask the driver for
 any.
 
-usage: check_code.py --nvcc NVCC --root DIR     the instructions are looked at with cuobjdump or nvdisasm where there is one, else in PTX
+usage: check_code.py --nvcc NVCC --root DIR [--built FOLDER]
+  --built   the folder of the build's own objects, with what nvcc kept and said of them; else the kernels are compiled anew, which takes as long
+            as the build
+The instructions are looked at with cuobjdump or nvdisasm where there is one, else in PTX.
 """
 import argparse
 import concurrent.futures
@@ -105,6 +108,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--nvcc", required=True)
     parser.add_argument("--root", required=True)
+    parser.add_argument("--built")
     options = parser.parse_args()
     tools = [os.path.dirname(os.path.realpath(options.nvcc)), os.environ.get("PATH", "")]
     cuobjdump = shutil.which("cuobjdump", path=os.pathsep.join(tools))
@@ -116,15 +120,24 @@ def main():
     if not cuobjdump and not nvdisasm:
         print("neither cuobjdump nor nvdisasm: the instructions are looked at in PTX")
 
-    def check(source, want, folder):
+    def compiled(source, folder):
+        """(what ptxas -v says, cubin, PTX) of a source."""
+        if options.built:
+            name = os.path.join(options.built, "kept", os.path.basename(source)[:-3])
+            with open(os.path.join(options.built, os.path.basename(source) + ".o.log"), encoding="utf-8") as file:
+                return file.read(), f"{name}.{ARCHITECTURE}.cubin", f"{name}.ptx"
         path = os.path.join(options.root, source)
         cubin, ptx = (os.path.join(folder, source.replace("/", "_") + end) for end in (".cubin", ".ptx"))
-        wrong = check_resources(run(*compiler, "-Xptxas", "-v", "-cubin", "-o", cubin, path), want)
+        run(*compiler, "-ptx", "-o", ptx, path)
+        return run(*compiler, "-Xptxas", "-v", "-cubin", "-o", cubin, path), cubin, ptx
+
+    def check(source, want, folder):
+        said, cubin, ptx = compiled(source, folder)
+        wrong = check_resources(said, want)
         if cuobjdump:
             wrong += check_sass(run(cuobjdump, "--dump-sass", cubin))
         elif nvdisasm:
             wrong += check_sass(run(nvdisasm, "-c", cubin))
-        run(*compiler, "-ptx", "-o", ptx, path)
         with open(ptx, encoding="utf-8") as file:
             return wrong + check_ptx(file.read(), "norm_rows" not in source)
 
