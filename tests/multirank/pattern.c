@@ -30,36 +30,62 @@ static void put(tpcomm_dtype_t dtype, unsigned value, size_t i, unsigned char *o
     memcpy(out + i * bytes, from, bytes);
 }
 
-void pattern_fill(int kind, tpcomm_dtype_t dtype, uint64_t seed, int32_t rank, size_t count, void *out) {
-    if (kind == PATTERN_EXACT) {
-        for (size_t i = 0; i < count; i++) put(dtype, (unsigned)((7 * (i + seed) + 3 * (unsigned)rank) % 13), i, out);
-        return;
-    }
-    uint64_t state = seed * 1000003u + (uint64_t)rank;
+void bytes_repeat(void *data, size_t period, size_t bytes) {
+    for (size_t have = period; have < bytes; have *= 2)
+        memcpy((char *)data + have, data, have < bytes - have ? have : bytes - have);
+}
+
+/* A rank's pattern, piece by piece. Every piece but the last has a multiple of 13 * 8 elements: the periods of both
+ * kinds. */
+enum { PIECE = 13 * 8 * 40 };
+
+static uint64_t pattern_begin(uint64_t seed, int32_t rank) {
+    return seed * 1000003u + (uint64_t)rank;
+}
+
+static void pattern_more(int kind, tpcomm_dtype_t dtype, uint64_t seed, int32_t rank, uint64_t *state, size_t count,
+                         void *out) {
     unsigned char *bytes = out;
     size_t total = count * tpcomm_dtype_size(dtype), i = 0;
+    if (kind == PATTERN_EXACT) {
+        for (; i < count && i < 13; i++) put(dtype, (unsigned)((7 * (i + seed) + 3 * (unsigned)rank) % 13), i, out);
+        bytes_repeat(out, i * tpcomm_dtype_size(dtype), total);
+        return;
+    }
     for (; i + 8 <= total; i += 8) {
-        uint64_t bits = random_next(&state);
+        uint64_t bits = random_next(state);
         memcpy(bytes + i, &bits, 8);
     }
-    for (; i < total; i++) bytes[i] = (unsigned char)random_next(&state);
+    for (; i < total; i++) bytes[i] = (unsigned char)random_next(state);
+}
+
+void pattern_fill(int kind, tpcomm_dtype_t dtype, uint64_t seed, int32_t rank, size_t count, void *out) {
+    uint64_t state = pattern_begin(seed, rank);
+    pattern_more(kind, dtype, seed, rank, &state, count, out);
 }
 
 void pattern_result(int kind, tpcomm_dtype_t dtype, tpcomm_op_t op, uint64_t seed, int32_t size, size_t count,
                     void *out) {
-    size_t bytes = count * tpcomm_dtype_size(dtype);
+    size_t element = tpcomm_dtype_size(dtype), piece = count < PIECE ? count : PIECE;
     const void *inputs[TPCOMM_MAX_RANKS];
-    void *made[TPCOMM_MAX_RANKS];
+    uint64_t states[TPCOMM_MAX_RANKS];
+    unsigned char *made = malloc((size_t)size * piece * element + 1);
+    CHECK(made != NULL);
     for (int32_t r = 0; r < size; r++) {
-        inputs[r] = made[r] = malloc(bytes > 0 ? bytes : 1);
-        CHECK(made[r] != NULL);
-        pattern_fill(kind, dtype, seed, r, count, made[r]);
+        inputs[r] = made + (size_t)r * piece * element;
+        states[r] = pattern_begin(seed, r);
     }
-    if (size == 1)
-        memcpy(out, inputs[0], bytes);
-    else
-        tpc_reduce_find_isa(TPC_REDUCE_GENERIC, dtype, op)(out, inputs, size, count);
-    for (int32_t r = 0; r < size; r++) free(made[r]);
+    for (size_t at = 0; at < count; at += piece) {
+        size_t n = count - at < piece ? count - at : piece;
+        unsigned char *to = (unsigned char *)out + at * element;
+        for (int32_t r = 0; r < size; r++)
+            pattern_more(kind, dtype, seed, r, &states[r], n, made + (size_t)r * piece * element);
+        if (size == 1)
+            memcpy(to, made, n * element);
+        else
+            tpc_reduce_find_isa(TPC_REDUCE_GENERIC, dtype, op)(to, inputs, size, n);
+    }
+    free(made);
 }
 
 guarded_t guarded_new(size_t bytes, size_t misalign) {

@@ -13,6 +13,9 @@ enum {
     PATTERN_BITS = 1   /**< random bits, NaN and infinities among them: the order of additions shows */
 };
 
+/** Fill bytes with what stands in the first period of them, again and again. */
+void bytes_repeat(void *data, size_t period, size_t bytes);
+
 /** Fill count elements with rank's input of a round. */
 void pattern_fill(int kind, tpcomm_dtype_t dtype, uint64_t seed, int32_t rank, size_t count, void *out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check that every reduction kernel of every instruction set gives the reference's bits: every dtype and op, 2 to 16
+ * Check that every reduction kernel of every instruction set gives the reference's bits: every dtype and op, 2 to 32
  * ranks, counts that end anywhere in a vector, every misalignment, out of place and in place of each rank, and that it
  * writes nothing outside its output and changes no input.
  */
@@ -129,6 +129,8 @@ static void check_reduction(tpcomm_dtype_t dtype, tpcomm_op_t op) {
         made[r] = pristine[r];
     }
     for (int n = 2; n <= TPCOMM_MAX_RANKS; n++) {
+        /* A sanitizer makes it ten times as long, and has seen all when it has seen every kind of loop. */
+        if (TEST_SANITIZED && n > 9 && n % 8 > 1) continue;
         reference_reduce(dtype, op, expected, made, n, COUNT_MAX);
         for (int isa = 0; isa < TPC_REDUCE_ISA_COUNT; isa++) {
             if (!tpc_reduce_isa_usable((tpc_reduce_isa_t)isa)) continue;
