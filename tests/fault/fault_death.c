@@ -6,6 +6,8 @@
  */
 #include <dirent.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,12 +45,21 @@ static void reap(pid_t pid, bool killed) {
 static uint32_t op_timeout_ms = 20000;
 static tpcomm_status_t expected = TPCOMM_ERR_PEER_DIED;
 
-/* AllReduce until it fails; then the error must be the expected one, name rank 1, and stay. */
-static void loop(int32_t rank, int32_t size) {
+/* Ranks of a scene that have met: only then its time begins. In shared memory. */
+static _Atomic int32_t *met;
+
+static tpcomm_t *meet(void) {
     tpcomm_config_t config = {.struct_size = sizeof config, .init_timeout_ms = 30000, .op_timeout_ms = op_timeout_ms};
     tpcomm_t *comm = NULL;
-    static float data[50000];
     CHECK_OK(tpcomm_init_env(&config, &comm));
+    atomic_fetch_add(met, 1);
+    return comm;
+}
+
+/* AllReduce until it fails; then the error must be the expected one, name rank 1, and stay. */
+static void loop(int32_t rank, int32_t size) {
+    static float data[50000];
+    tpcomm_t *comm = meet();
     tpcomm_status_t status = TPCOMM_OK;
     for (size_t i = 0; status == TPCOMM_OK; i++)
         status = tpcomm_all_reduce(comm, data, data, i % 2 == 0 ? 16 : 50000, TPCOMM_F32, TPCOMM_SUM, NULL);
@@ -65,10 +76,8 @@ static void quiet(int32_t rank, int32_t size) {
         loop(rank, size);
         return;
     }
-    tpcomm_config_t config = {.struct_size = sizeof config, .init_timeout_ms = 30000, .op_timeout_ms = op_timeout_ms};
-    tpcomm_t *comm = NULL;
     static float data[50000];
-    CHECK_OK(tpcomm_init_env(&config, &comm));
+    tpcomm_t *comm = meet();
     for (size_t i = 0; i < 5; i++)
         CHECK_OK(tpcomm_all_reduce(comm, data, data, i % 2 == 0 ? 16 : 50000, TPCOMM_F32, TPCOMM_SUM, NULL));
     if (getenv("TPCOMM_TEST_EXIT") != NULL) _Exit(0);
@@ -80,7 +89,9 @@ static void scene(const char *what, void (*fn)(int32_t, int32_t), int32_t size, 
     char job[64];
     pid_t pids[TPCOMM_MAX_RANKS];
     snprintf(job, sizeof job, "death-%d-%d", getpid(), number++);
+    atomic_store(met, 0);
     for (int32_t r = 0; r < size; r++) pids[r] = spawn(r, size, job, fn);
+    for (int ms = 0; ms < 60000 && atomic_load(met) < size; ms++) usleep(1000);
     usleep(after_ms * 1000u);
     if (signal_number != 0) kill(pids[1], signal_number);
     uint64_t start = tpc_clock_ns();
@@ -119,6 +130,8 @@ static void fresh(int32_t rank, int32_t size) {
 
 int main(void) {
     int shm_before = shm_entries();
+    met = mmap(NULL, sizeof *met, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(met != MAP_FAILED);
     scene("killed in a call", loop, 3, SIGKILL, 300);
     scene("killed in a call", loop, 2, SIGKILL, 300);
     scene("killed between calls", quiet, 3, SIGKILL, 300);
