@@ -93,8 +93,15 @@ __global__ void __launch_bounds__(128)
         c[(int64_t)(row + v / TILE) * side + column + v % TILE] = __float2bfloat16(sums[v / TILE][v % TILE]);
 }
 
-int launched() {
-    return (int)cudaGetLastError();
+/* Not by <<<>>>: what nvcc makes of that keeps the kernel's handle in a static of the function, and without thread-safe
+ * statics (cmake/tpcomm-build.cmake) two ranks that are threads may both make it. */
+template <typename... Parameters, typename... Arguments>
+int launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, void *stream, Arguments... arguments) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.stream = (cudaStream_t)stream;
+    return (int)cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 } // namespace
@@ -111,32 +118,27 @@ int bench_kernel_load(void) {
 }
 
 int bench_kernel_nothing(void *stream) {
-    nothing_kernel<<<1, 32, 0, (cudaStream_t)stream>>>();
-    return launched();
+    return launch(nothing_kernel, dim3(1), 32, stream);
 }
 
 int bench_kernel_copy(void *to, const void *from, uint64_t bytes, void *spoil, uint64_t spoil_bytes, void *stream) {
     uint64_t most = bytes > spoil_bytes ? bytes : spoil_bytes, blocks = (most / 16 + THREADS - 1) / THREADS;
     if (blocks == 0) blocks = 1;
     if (blocks > BLOCKS_MAX) blocks = BLOCKS_MAX;
-    copy_kernel<<<(unsigned)blocks, THREADS, 0, (cudaStream_t)stream>>>(
-        (unsigned char *)to, (const unsigned char *)from, bytes, (unsigned char *)spoil, spoil ? spoil_bytes : 0);
-    return launched();
+    return launch(copy_kernel, dim3((unsigned)blocks), THREADS, stream, (unsigned char *)to,
+                  (const unsigned char *)from, bytes, (unsigned char *)spoil, spoil ? spoil_bytes : 0);
 }
 
 int bench_kernel_stamp(uint64_t *slot, void *stream) {
-    stamp_kernel<<<1, 1, 0, (cudaStream_t)stream>>>(slot);
-    return launched();
+    return launch(stamp_kernel, dim3(1), 1, stream, slot);
 }
 
 int bench_kernel_answer(uint64_t *words, uint32_t rounds, uint64_t limit_ns, void *stream) {
-    answer_kernel<<<1, 1, 0, (cudaStream_t)stream>>>(words, rounds, limit_ns);
-    return launched();
+    return launch(answer_kernel, dim3(1), 1, stream, words, rounds, limit_ns);
 }
 
 int bench_kernel_gemm(const void *a, const void *b, void *c, int32_t side, void *stream) {
     dim3 grid((unsigned)(side / BENCH_GEMM_TILE), (unsigned)(side / BENCH_GEMM_TILE));
-    gemm_kernel<<<grid, 128, 0, (cudaStream_t)stream>>>((const __nv_bfloat16 *)a, (const __nv_bfloat16 *)b,
-                                                        (__nv_bfloat16 *)c, side);
-    return launched();
+    return launch(gemm_kernel, grid, 128, stream, (const __nv_bfloat16 *)a, (const __nv_bfloat16 *)b,
+                  (__nv_bfloat16 *)c, side);
 }
