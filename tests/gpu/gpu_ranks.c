@@ -323,3 +323,39 @@ void gpu_await_failure(const gpu_rank_t *rank, tpcomm_status_t want, const char 
     check_piece(&failure, another);
     CHECK_STATUS(tpcomm_all_reduce(rank->comm, rank->in, rank->out, 1, TPCOMM_F32, TPCOMM_SUM, rank->stream), want);
 }
+
+void gpu_three_in_a_graph(gpu_rank_t *rank, const tpcomm_path_t paths[3], const size_t counts[3], uint64_t replays,
+                          void (*between)(gpu_rank_t *rank, uint64_t replay)) {
+    enum { MIB = 1 << 20 };
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_OK(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal));
+    for (int k = 0; k < 3; k++) {
+        tpcomm_call_t call = {.struct_size = sizeof call,
+                              .coll = TPCOMM_ALL_REDUCE,
+                              .dtype = TPCOMM_BF16,
+                              .op = TPCOMM_SUM,
+                              .path = paths[k],
+                              .in = rank->in + k * MIB,
+                              .out = rank->out + k * MIB,
+                              .count = counts[k]};
+        CHECK_OK(tpcomm_call(rank->comm, &call, rank->stream));
+    }
+    CUDA_OK(cudaStreamEndCapture(rank->stream, &graph));
+    CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* instantiated everywhere before a kernel waits */
+    for (uint64_t replay = 0; replay < replays; replay++) {
+        for (int k = 0; k < 3; k++)
+            gpu_pattern_in(rank, rank->in + k * MIB, TPCOMM_BF16, 3 * replay + (uint64_t)k, counts[k]);
+        CUDA_OK(cudaMemsetAsync(rank->out, 0xEE, 3 * MIB, rank->stream));
+        CUDA_OK(cudaGraphLaunch(exec, rank->stream));
+        for (int k = 0; k < 3; k++)
+            gpu_pattern_check(rank, rank->out + k * MIB, TPCOMM_BF16, 3 * replay + (uint64_t)k, counts[k],
+                              "in a graph");
+        if (between != NULL) between(rank, replay);
+    }
+    gpu_together(rank);
+    CUDA_OK(cudaGraphExecDestroy(exec));
+    CUDA_OK(cudaGraphDestroy(graph));
+    gpu_together(rank);
+}

@@ -94,6 +94,13 @@ void gpu_await_failure(const gpu_rank_t *rank, tpcomm_status_t want, const char 
  */
 void gpu_reduce_check(const gpu_rank_t *rank, tpcomm_call_t call, bool in_place, size_t misalign, uint64_t seed);
 
+/**
+ * Three all_reduces (bf16, sum) of so many elements, at most a MiB each, by these paths in one graph; it is replayed so
+ * often with fresh data, all of it compared. between (NULL: nothing) is called behind each replay with its number.
+ */
+void gpu_three_in_a_graph(gpu_rank_t *rank, const tpcomm_path_t paths[3], const size_t counts[3], uint64_t replays,
+                          void (*between)(gpu_rank_t *rank, uint64_t replay));
+
 /** All ranks' streams are idle and all ranks are here: memory may be allocated and freed until the next call. */
 void gpu_together(const gpu_rank_t *rank);
 

@@ -56,37 +56,16 @@ static void grids(gpu_rank_t *rank) {
     CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
 }
 
-/* Three paths in turn, replayed with fresh data, and an eager call by the ring between replays. */
+static void eager_between(gpu_rank_t *rank, uint64_t replay) {
+    if (replay % 4 == 0)
+        gpu_reduce_check(rank, call_of(TPCOMM_PATH_RING, TPCOMM_F16, TPCOMM_SUM, 30000), false, 0, replay);
+}
+
+/* Three paths in turn, and an eager call by the ring between replays. */
 static void in_graphs(gpu_rank_t *rank) {
     static const size_t counts[3] = {524288, 264, 65536};
     static const tpcomm_path_t paths[3] = {TPCOMM_PATH_RING, TPCOMM_PATH_ONESHOT, TPCOMM_PATH_TWOSHOT};
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    CUDA_OK(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal));
-    for (int k = 0; k < 3; k++) {
-        tpcomm_call_t call = call_of(paths[k], TPCOMM_BF16, TPCOMM_SUM, counts[k]);
-        call.in = rank->in + k * (1 << 20);
-        call.out = rank->out + k * (1 << 20);
-        CHECK_OK(tpcomm_call(rank->comm, &call, rank->stream));
-    }
-    CUDA_OK(cudaStreamEndCapture(rank->stream, &graph));
-    CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
-    CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* instantiated everywhere before a kernel waits */
-    for (uint64_t replay = 0; replay < 20; replay++) {
-        for (int k = 0; k < 3; k++)
-            gpu_pattern_in(rank, rank->in + k * (1 << 20), TPCOMM_BF16, 3 * replay + (uint64_t)k, counts[k]);
-        CUDA_OK(cudaMemsetAsync(rank->out, 0xEE, 3 << 20, rank->stream));
-        CUDA_OK(cudaGraphLaunch(exec, rank->stream));
-        for (int k = 0; k < 3; k++)
-            gpu_pattern_check(rank, rank->out + k * (1 << 20), TPCOMM_BF16, 3 * replay + (uint64_t)k, counts[k],
-                              "in a graph");
-        if (replay % 4 == 0)
-            gpu_reduce_check(rank, call_of(TPCOMM_PATH_RING, TPCOMM_F16, TPCOMM_SUM, 30000), false, 0, replay);
-    }
-    gpu_together(rank);
-    CUDA_OK(cudaGraphExecDestroy(exec));
-    CUDA_OK(cudaGraphDestroy(graph));
-    gpu_together(rank);
+    gpu_three_in_a_graph(rank, paths, counts, 20, eager_between);
 }
 
 static void refusals(const gpu_rank_t *rank) {

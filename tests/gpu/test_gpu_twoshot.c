@@ -34,35 +34,11 @@ static void reductions(gpu_rank_t *rank) {
     }
 }
 
-/* Three calls, by the two paths in turn, replayed with fresh data. */
+/* Three calls, by the two paths in turn. */
 static void graph_of_both(gpu_rank_t *rank) {
     static const size_t counts[3] = {65536, 264, 8192};
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    CUDA_OK(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal));
-    for (int k = 0; k < 3; k++) {
-        tpcomm_call_t call = call_of(false, TPCOMM_BF16, TPCOMM_SUM, counts[k]);
-        if (k == 1) call.path = TPCOMM_PATH_ONESHOT;
-        call.in = rank->in + k * (1 << 20);
-        call.out = rank->out + k * (1 << 20);
-        CHECK_OK(tpcomm_call(rank->comm, &call, rank->stream));
-    }
-    CUDA_OK(cudaStreamEndCapture(rank->stream, &graph));
-    CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
-    CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* instantiated everywhere before a kernel waits */
-    for (uint64_t replay = 0; replay < 50; replay++) {
-        for (int k = 0; k < 3; k++)
-            gpu_pattern_in(rank, rank->in + k * (1 << 20), TPCOMM_BF16, 3 * replay + (uint64_t)k, counts[k]);
-        CUDA_OK(cudaMemsetAsync(rank->out, 0xEE, 3 << 20, rank->stream));
-        CUDA_OK(cudaGraphLaunch(exec, rank->stream));
-        for (int k = 0; k < 3; k++)
-            gpu_pattern_check(rank, rank->out + k * (1 << 20), TPCOMM_BF16, 3 * replay + (uint64_t)k, counts[k],
-                              "in a graph");
-    }
-    gpu_together(rank);
-    CUDA_OK(cudaGraphExecDestroy(exec));
-    CUDA_OK(cudaGraphDestroy(graph));
-    gpu_together(rank);
+    static const tpcomm_path_t paths[3] = {TPCOMM_PATH_TWOSHOT, TPCOMM_PATH_ONESHOT, TPCOMM_PATH_TWOSHOT};
+    gpu_three_in_a_graph(rank, paths, counts, 50, NULL);
 }
 
 static void all(gpu_rank_t *rank) {
