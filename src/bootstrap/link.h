@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * Links: how one rank's frames (wire.h) reach another rank. A rank keeps one box for each other rank: frames that came,
- * frames still to be sent, and how the other side is. What fills the boxes is a socket (link.c) or another thread
- * (threads.c); who reads them does not see which.
+ * frames still to be sent, and how the other side is. What fills the boxes is a socket (link_socket.c) or another
+ * thread (threads.c); who reads them does not see which.
  *
  * Several threads of a rank may use its links at once, each for a channel of its own: whoever looks at the links reads
  * and writes for all of them, so that none can block another.
@@ -71,14 +71,14 @@ typedef struct {
     tpc_mail_t *note_first, *note_last; /**< apart from all others: nobody asks for them by channel */
     size_t in_bytes;
     tpc_mail_t *out_first, *out_last;
-    size_t out_offset; /**< of out_first with its seals, what has been sent */
-    uint8_t out_head_seal[TPC_SEAL_BYTES], out_body_seal[TPC_SEAL_BYTES]; /**< of out_first */
+    size_t out_offset;           /**< of out_first with its seals, what has been sent */
+    tpc_frame_seals_t out_seals; /**< of out_first */
     tpc_seal_t seal;
     /* The frame that is being received. */
     tpc_part_t part;
     size_t part_have;
     tpc_frame_head_t head;
-    uint8_t in_head_seal[TPC_SEAL_BYTES], in_body_seal[TPC_SEAL_BYTES];
+    tpc_frame_seals_t in_seals;
     tpc_frame_t *frame;
     int frame_fd;
     tpc_told_t *told;
@@ -101,6 +101,8 @@ void tpc_box_deliver(tpc_boxes_t *boxes, tpc_box_t *box, tpc_mail_t *mail);
 /** The other side is not what it was. Under the mutex. */
 void tpc_box_end(tpc_boxes_t *boxes, tpc_box_t *box, tpc_link_state_t state, int err);
 void tpc_mail_free(tpc_mail_t *mail);
+void tpc_mail_list_free(tpc_mail_t **first, tpc_mail_t **last);
+void tpc_mail_append(tpc_mail_t **first, tpc_mail_t **last, tpc_mail_t *mail);
 
 typedef struct tpc_links tpc_links_t;
 
@@ -124,6 +126,11 @@ struct tpc_links {
 };
 
 extern const tpc_link_ops_t tpc_socket_links;
+/** What to poll for links that are sockets; returns how many. A link that is not open, or full, is not polled: its
+ * state would wake us again and again. Under the mutex. */
+size_t tpc_socket_polls(const tpc_boxes_t *boxes, struct pollfd polls_p[2 * TPCOMM_MAX_RANKS]);
+/** Read and write what can be without waiting. Under the mutex. */
+void tpc_socket_pump(tpc_boxes_t *boxes);
 
 /** Links over sockets, none attached yet. Fails: NO_MEMORY. */
 tpcomm_status_t tpc_links_init(tpc_links_t *links, int32_t rank, int32_t size);
@@ -171,6 +178,8 @@ tpcomm_status_t tpc_link_wait(tpc_links_t *links, const tpc_deadline_t *deadline
 size_t tpc_link_polls(tpc_links_t *links, struct pollfd polls_p[2 * TPCOMM_MAX_RANKS]);
 void tpc_link_pump(tpc_links_t *links);
 
+/** Wait without ever spinning: a poll that fails at once still takes its time. */
+void tpc_poll_wait(struct pollfd *polls, size_t count, int ms);
 /** One turn of such a wait. OK: look again; TIMEOUT (no text), INTERRUPTED. */
 tpcomm_status_t tpc_poll_turn(const tpc_deadline_t *deadline, struct pollfd *polls, size_t count, int most_ms);
 

@@ -44,3 +44,22 @@ void tpc_seal_body(const uint8_t key[TPC_SEAL_BYTES], const uint8_t head_seal[TP
     tpc_proof_mac(body_key, body, bytes, seal_p);
     explicit_bzero(body_key, sizeof body_key);
 }
+
+void tpc_seal_frame(const tpc_seal_t *seal, const tpc_frame_head_t *head, const void *body,
+                    tpc_frame_seals_t *seals_p) {
+    tpc_seal_head(seal->send_key, seal->sent, head, seals_p->head);
+    tpc_seal_body(seal->send_key, seals_p->head, body, tpc_frame_body_bytes(head), seals_p->body);
+}
+
+bool tpc_seal_head_is_right(const tpc_seal_t *seal, const tpc_frame_head_t *head, const tpc_frame_seals_t *came) {
+    uint8_t right[TPC_SEAL_BYTES];
+    tpc_seal_head(seal->receive_key, seal->received, head, right);
+    return tpc_proof_equal(right, came->head);
+}
+
+bool tpc_seal_body_is_right(const tpc_seal_t *seal, const tpc_frame_head_t *head, const void *body,
+                            const tpc_frame_seals_t *came) {
+    uint8_t right[TPC_SEAL_BYTES];
+    tpc_seal_body(seal->receive_key, came->head, body, tpc_frame_body_bytes(head), right);
+    return tpc_proof_equal(right, came->body);
+}

@@ -26,6 +26,11 @@ typedef struct {
     uint64_t sent, received; /**< whole frames */
 } tpc_seal_t;
 
+/** Of one frame: its head's, and its body's if it has one. */
+typedef struct {
+    uint8_t head[TPC_SEAL_BYTES], body[TPC_SEAL_BYTES];
+} tpc_frame_seals_t;
+
 /** The keys, once both proofs were right. caller: this side sent hello, and was given challenge. */
 void tpc_seal_begin(const tpc_secret_t *secret, const tpc_greeting_t *hello, const tpc_greeting_t *challenge,
                     bool caller, tpc_seal_t *seal_p);
@@ -35,5 +40,12 @@ void tpc_seal_head(const uint8_t key[TPC_SEAL_BYTES], uint64_t number, const tpc
                    uint8_t seal_p[TPC_SEAL_BYTES]);
 void tpc_seal_body(const uint8_t key[TPC_SEAL_BYTES], const uint8_t head_seal[TPC_SEAL_BYTES], const void *body,
                    size_t bytes, uint8_t seal_p[TPC_SEAL_BYTES]);
+
+/** Those of the next frame to be sent. */
+void tpc_seal_frame(const tpc_seal_t *seal, const tpc_frame_head_t *head, const void *body, tpc_frame_seals_t *seals_p);
+/** Whether what came as the seal of the next frame's head, or then of its body, is right. */
+bool tpc_seal_head_is_right(const tpc_seal_t *seal, const tpc_frame_head_t *head, const tpc_frame_seals_t *came);
+bool tpc_seal_body_is_right(const tpc_seal_t *seal, const tpc_frame_head_t *head, const void *body,
+                            const tpc_frame_seals_t *came);
 
 #endif

@@ -149,4 +149,9 @@ typedef struct {
 } tpc_frame_head_t;
 static_assert(sizeof(tpc_frame_head_t) == 144, "no padding");
 
+/** Of text and data. */
+static inline size_t tpc_frame_body_bytes(const tpc_frame_head_t *head) {
+    return head->text_bytes + (size_t)head->data_bytes;
+}
+
 #endif
