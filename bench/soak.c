@@ -20,7 +20,7 @@
 typedef struct {
     double seconds;
     bench_where_t where;
-    uint64_t seed, first;
+    uint64_t seed, first, stretches;
     const char *max_bytes, *json;
 } settings_t;
 
@@ -28,6 +28,8 @@ static const bench_option_t options[] = {
     BENCH_DOUBLE("seconds", settings_t, seconds, "S", 0.1, 1e6, "how long"),
     BENCH_U64("seed", 0, settings_t, seed, "S", 0, SEED_MAX, "decides everything that is drawn"),
     BENCH_U64("first", 0, settings_t, first, "N", 0, SEED_MAX, "begin with this stretch of the seed"),
+    BENCH_U64("stretches", 0, settings_t, stretches, "N", 0, SEED_MAX,
+              "end after so many, whatever the time; 0: no such end"),
     BENCH_LETTER_TEXT("maxbytes", 'e', settings_t, max_bytes, "SIZE", "greatest message"),
     BENCH_WHERE_OPTIONS(settings_t, where, 1),
     BENCH_TEXT("json", false, settings_t, json, "FILE", "write everything to FILE too (tpcomm-soak/1)"),
@@ -88,7 +90,8 @@ static tpcomm_status_t run_stretches(bench_soak_run_t *run, bench_soak_result_t 
         result->stretches++;
         if (status == TPCOMM_OK) status = agree_on_time(run, &elapsed);
         if (status != TPCOMM_OK) break;
-        bool over = elapsed >= soak->seconds, is_warm = warm.at_s < 0 && elapsed >= soak->seconds / 5;
+        bool over = soak->stretches > 0 ? result->stretches == soak->stretches : elapsed >= soak->seconds;
+        bool is_warm = warm.at_s < 0 && elapsed >= soak->seconds / 5;
         if (!over && !is_warm && elapsed < next) continue;
         status = sample(run, &mine);
         next = elapsed + every;
@@ -126,6 +129,7 @@ static tpcomm_status_t soak_on(bench_soak_run_t *run, bench_soak_result_t *resul
     status = tpcomm_destroy(run->half);
     bench_lane_free(run->lane);
     result->counts = run->counts;
+    result->plan = run->plan;
     return status == TPCOMM_OK ? bench_gather_sum(run->world, (uint64_t *)(void *)&result->counts,
                                                   sizeof result->counts / sizeof(uint64_t))
                                : status;
@@ -192,12 +196,12 @@ static int judge(const bench_soak_t *soak, bench_soak_result_t *result) {
 static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
     const job_t *job = arg;
     bench_soak_result_t *result = calloc(1, sizeof *result);
-    bench_soak_run_t run = {.soak = job->soak, .world = comm, .device = device};
+    bench_soak_run_t run = {.soak = job->soak, .world = comm, .device = device, .plan = BENCH_HASH_START};
     tpcomm_status_t status = result ? TPCOMM_OK : tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
     int code = BENCH_EXIT_OK;
     status = bench_agree(comm, status);
     if (status == TPCOMM_OK) {
-        uint64_t numbers[] = {job->soak->seed, job->soak->first, job->soak->max_bytes};
+        uint64_t numbers[] = {job->soak->seed, job->soak->first, job->soak->stretches, job->soak->max_bytes};
         status = bench_agree_on_hash(comm, bench_hash_more(BENCH_HASH_START, numbers, sizeof numbers));
     }
     if (status == TPCOMM_OK) status = bench_manifest_begin(comm, device, job->argc, job->argv, &result->manifest);
@@ -226,6 +230,7 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_soak_t *soak) {
     soak->seconds = settings->seconds;
     soak->seed = settings->seed;
     soak->first = settings->first;
+    soak->stretches = settings->stretches;
     soak->json_path = settings->json;
     return status;
 }

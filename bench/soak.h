@@ -22,6 +22,7 @@
 typedef struct {
     double seconds;
     uint64_t seed, first, max_bytes;
+    uint64_t stretches;    /**< 0: as many as the time allows */
     const char *json_path; /**< NULL: none */
     bench_fault_t fault;
 } bench_soak_t;
@@ -51,6 +52,7 @@ typedef struct {
     bench_lane_t *lane;
     int32_t rank, ranks;
     uint64_t stretch, start_ns;
+    uint64_t plan; /**< hash of all that was drawn for this rank so far */
     bool wrong_told;
     bench_soak_counts_t counts;
 } bench_soak_run_t;
@@ -59,6 +61,7 @@ typedef struct {
     bench_manifest_t manifest;
     uint64_t stretches;
     double ran_s;
+    uint64_t plan;                                                         /**< of rank 0 */
     bench_soak_counts_t counts;                                            /**< of all ranks */
     bench_soak_sample_t before[TPCOMM_MAX_RANKS], after[TPCOMM_MAX_RANKS]; /**< of each rank: warm, and at the end */
     bench_soak_sample_t samples[BENCH_SOAK_SAMPLES_MAX];                   /**< of rank 0 */

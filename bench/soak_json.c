@@ -50,9 +50,11 @@ tpcomm_status_t bench_soak_json(const bench_soak_t *soak, const bench_soak_resul
     tpc_json_add_double(w, settings, "seconds", soak->seconds);
     tpc_json_add_u64(w, settings, "seed", soak->seed);
     tpc_json_add_u64(w, settings, "first", soak->first);
+    tpc_json_add_u64(w, settings, "stretches", soak->stretches);
     tpc_json_add_u64(w, settings, "max_bytes", soak->max_bytes);
     tpc_json_add_double(w, root, "ran_s", result->ran_s);
     tpc_json_add_u64(w, root, "stretches", result->stretches);
+    bench_json_hex(w, root, "plan", result->plan);
     add_counts(w, tpc_json_add_object(w, root, "done"), &result->counts);
     bench_json_checked(w, root, result->counts.checked, result->counts.wrong);
     tpc_json_add_bool(w, root, "flat", result->flat);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "lists.h"
 #include "random.h"
 #include "soak.h"
 
@@ -116,6 +117,26 @@ static step_t draw_step(const bench_soak_run_t *run, const subject_t *subject, u
     if (!run->device->gpu) step.replays = 0;
     if (subject->hidden) step.shift_in = step.shift_out = 0;
     return step;
+}
+
+/** What a step is, whatever becomes of it: no padding, no addresses. */
+static void plan_step(bench_soak_run_t *run, const subject_t *subject, const step_t *step) {
+    uint64_t drawn[] = {run->stretch,
+                        (uint64_t)run->lane->ranks,
+                        (uint64_t)step->work.coll,
+                        (uint64_t)step->work.dtype,
+                        (uint64_t)step->work.op,
+                        step->work.hidden,
+                        (uint64_t)step->work.root,
+                        step->work.count,
+                        (uint64_t)step->variant.path,
+                        step->variant.in_place,
+                        step->calls,
+                        step->replays,
+                        step->shift_in,
+                        step->shift_out,
+                        subject->seed};
+    run->plan = bench_hash_more(run->plan, drawn, sizeof drawn);
 }
 
 /* ---------------------------------------------------------------- doing it */
@@ -236,8 +257,11 @@ static tpcomm_status_t run_calls(bench_soak_run_t *run, tpcomm_t *comm, uint64_t
     subject_t subject = draw_subject(&random);
     uint64_t steps = STEPS_MIN + bench_random_below(&random, STEPS_MORE);
     tpcomm_status_t status = TPCOMM_OK;
-    for (uint64_t number = 0; number < steps && status == TPCOMM_OK; number++)
-        status = run_step(run, &subject, draw_step(run, &subject, &random), number);
+    for (uint64_t number = 0; number < steps && status == TPCOMM_OK; number++) {
+        step_t step = draw_step(run, &subject, &random);
+        plan_step(run, &subject, &step);
+        status = run_step(run, &subject, step, number);
+    }
     return status;
 }
 
@@ -269,6 +293,8 @@ static tpcomm_status_t run_host_messages(bench_soak_run_t *run, uint64_t seed) {
     for (int message = 0; message < HOST_MESSAGES && status == TPCOMM_OK; message++) {
         uint64_t bytes = bench_random_below(&random, HOST_BYTES_MAX + 1), key = bench_random_next(&random), wrong = 0;
         int32_t root = (int32_t)bench_random_below(&random, (uint64_t)run->ranks);
+        uint64_t drawn[] = {run->stretch, bytes, key, (uint64_t)root};
+        run->plan = bench_hash_more(run->plan, drawn, sizeof drawn);
         for (uint64_t i = 0; i < bytes; i++) data[i] = run->rank == root ? (unsigned char)bench_random_mix(key + i) : 0;
         status = tpcomm_host_broadcast(run->world, data, (size_t)bytes, root, 0);
         for (uint64_t i = 0; i < bytes; i++) wrong += data[i] != (unsigned char)bench_random_mix(key + i);

@@ -69,14 +69,23 @@ class Soak(unittest.TestCase):
         self.assertIn("planted", data["caveats"][0])
 
     def test_same_seed(self):
-        """One stretch does what its number and the seed say."""
-        seen = []
-        for seed in ("9", "9", "10"):
-            data, _ = self.soak("--ranks", "2", "--threads", "--seconds", "0.1", "--first", "40", "--seed", seed)
-            seen.append((data["stretches"], data["checked"], data["done"]))
-        if seen[0][0] == seen[1][0]:
-            self.assertEqual(seen[0], seen[1])
-        self.assertNotEqual(seen[0][1:], seen[2][1:])
+        """A seed decides every call, whatever the clock and the kind of ranks: what was drawn, made and compared. Another seed, or other
+        stretches, are other calls, and a stretch alone is what it is among others."""
+        def stretches(first, count, seed, how):
+            data, err = self.soak("--ranks", "2", how, "--first", str(first), "--stretches", str(count), "--seed", seed, "-e", "64K")
+            self.assertEqual((err, data["stretches"], data["checked"]["wrong"]), ("", count, 0))
+            return data
+        whole, again = stretches(40, 12, "9", "--threads"), stretches(40, 12, "9", "--processes")
+        for key in ("plan", "done", "checked"):
+            self.assertEqual(whole[key], again[key])
+        other = stretches(40, 12, "10", "--threads")
+        for key in ("plan", "done", "checked"):
+            self.assertNotEqual(whole[key], other[key])
+        parts = [stretches(40, 5, "9", "--threads"), stretches(45, 7, "9", "--threads")]
+        self.assertEqual(len({data["plan"] for data in (whole, other, *parts)}), 4)
+        for key in ("steps", "in_place", "misaligned", "groups", "host_messages"):
+            self.assertEqual(whole["done"][key], sum(data["done"][key] for data in parts), key)
+        self.assertEqual(whole["checked"]["elements"], sum(data["checked"]["elements"] for data in parts))
 
     def test_wrong_use(self):
         for piece, arguments in (("--maxbytes 1K: a row of 8192 floats must fit", ["-e", "1K"]),
