@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
 # nvcc-logged.sh LOG NVCC ARGUMENT ...: keeps what nvcc prints in LOG, and prints of it what is not ptxas -v's.
 log=$1
 shift
