@@ -147,6 +147,9 @@ void tpc_comm_leave(tpc_plane_t *plane);
  */
 tpcomm_status_t tpc_comm_exchange(tpcomm_t *comm, const char *step, tpcomm_status_t mine_status, const void *mine,
                                   size_t bytes, void *all);
+/** As tpcomm_group_create, of what the members have begun together already, so that one which has its group may have
+ * destroyed parent by now. */
+tpcomm_status_t tpc_group_make(tpcomm_t *parent, const int32_t *ranks, int32_t n, const char *name, tpcomm_t **group_p);
 
 /** Whether this thread has a batch open; if so, the call is kept for its end. Fails: NO_MEMORY. */
 tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,

@@ -143,26 +143,20 @@ static tpcomm_status_t agree_on_group(making_t *making, const tpc_team_t *sorted
 /* A wait for the members of a group, or for all of parent. */
 typedef struct {
     const tpcomm_t *parent;
-    uint64_t left_ns; /* when it was first seen that a member has destroyed parent; 0: not */
+    tpc_patience_t patience; /* with a member that has destroyed parent */
 } meeting_t;
 
-#define LEFT_GRACE_NS 2000000000u
+#define LEFT_GRACE_MS 2000
 
-/* A member that has what was to be made may destroy the parent while the others are still on their way to theirs. */
-static bool left_early(const tpcomm_t *parent, uint64_t word) {
-    uint64_t reporter = (word >> 32) - 1;
-    return reporter < (uint64_t)parent->size && atomic_load(&parent->failure.slots[reporter].left) == TPC_LEFT_EARLY;
-}
-
-/* Making a group ends with its parent, and when the caller wants it to. */
+/* Making a group ends with its parent, and when the caller wants it to. But a member that has what was to be made may
+ * destroy the parent while the others are still on their way to theirs. */
 static int32_t parent_ended(void *arg) {
     meeting_t *meeting = arg;
     const tpcomm_config_t *config = &meeting->parent->world->settings->config;
-    uint64_t word = atomic_load_explicit(meeting->parent->failure.word, memory_order_acquire);
-    if (word != 0) {
-        if (meeting->left_ns == 0) meeting->left_ns = tpc_clock_ns();
-        if (!left_early(meeting->parent, word) || tpc_clock_ns() - meeting->left_ns > LEFT_GRACE_NS) return 1;
-    }
+    const tpc_failure_t *failure = &meeting->parent->failure;
+    if (tpc_failure_status(failure) != TPCOMM_OK &&
+        (!tpc_failure_is_leaving(failure) || tpc_patience_is_over(&meeting->patience, LEFT_GRACE_MS)))
+        return 1;
     return config->interrupted != NULL ? config->interrupted(config->interrupted_arg) : 0;
 }
 
@@ -234,15 +228,10 @@ static tpcomm_status_t create(tpcomm_t *parent, tpcomm_status_t mine_status, con
     return status;
 }
 
-tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int32_t n, const char *name,
-                                    tpcomm_t **group) {
-    if (group == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "group is NULL");
-    *group = NULL;
-    if (name == NULL) name = "group";
-    tpcomm_status_t status = tpc_comm_check(parent);
-    if (status == TPCOMM_OK) status = check_ranks(parent, ranks, n);
+tpcomm_status_t tpc_group_make(tpcomm_t *parent, const int32_t *ranks, int32_t n, const char *name,
+                               tpcomm_t **group_p) {
+    tpcomm_status_t named = check_name(name), status = tpc_hook("group/make", parent->rank);
     if (status != TPCOMM_OK) return status;
-    tpcomm_status_t named = check_name(name);
     said_t said;
     memset(&said, 0, sizeof said); /* compared as bytes */
     bool listed = false;
@@ -256,10 +245,19 @@ tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int3
     atomic_fetch_add(&parent->making, 1); /* destroy waits for it */
     meeting_t meeting = {.parent = parent};
     status = create(parent, named, &said,
-                    tpc_deadline_in(parent->world->settings->init_timeout_ms, parent_ended, &meeting), group);
+                    tpc_deadline_in(parent->world->settings->init_timeout_ms, parent_ended, &meeting), group_p);
     status = parents_reason(parent, status);
     atomic_fetch_sub(&parent->making, 1);
     return status == TPCOMM_OK ? TPCOMM_OK : tpc_error_prefix(status, "group '%s'", name);
+}
+
+tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int32_t n, const char *name,
+                                    tpcomm_t **group) {
+    if (group == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "group is NULL");
+    *group = NULL;
+    tpcomm_status_t status = tpc_comm_check(parent);
+    if (status == TPCOMM_OK) status = check_ranks(parent, ranks, n);
+    return status == TPCOMM_OK ? tpc_group_make(parent, ranks, n, name != NULL ? name : "group", group) : status;
 }
 
 /* ------------------------------------------------------------------ without those that are lost */
@@ -361,7 +359,7 @@ tpcomm_status_t tpcomm_group_split(tpcomm_t *parent, int32_t color, int32_t key,
     qsort(all, (size_t)parent->size, sizeof *all, by_key_then_rank);
     for (int32_t i = 0; i < parent->size; i++)
         if (all[i].color == color) ranks[n++] = all[i].rank;
-    return tpcomm_group_create(parent, ranks, n, name, group);
+    return tpc_group_make(parent, ranks, n, name != NULL ? name : "group", group);
 }
 
 tpcomm_status_t tpcomm_group_ranks(const tpcomm_t *comm, int32_t *ranks, int32_t n) {

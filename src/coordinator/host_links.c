@@ -29,12 +29,12 @@ static tpcomm_status_t group_failed(void *arg) {
 }
 
 /* How long a member whom somebody has left goes on waiting for the leader's verdict. */
-#define LEFT_GRACE_NS 1000000000u
+#define LEFT_GRACE_MS 1000
 
 typedef struct {
     tpcomm_t *comm;
-    uint64_t left_ns; /* when it was first seen that somebody has left; 0: not */
-} patience_t;
+    tpc_patience_t patience; /* with somebody who has left */
+} listener_t;
 
 /*
  * Who has a message's end may destroy the group at once, and word of that overtakes the leader's verdict on its way to
@@ -42,15 +42,11 @@ typedef struct {
  * has sent it already, or ends the step as soon as it hears of the same.
  */
 static tpcomm_status_t message_failed(void *arg) {
-    patience_t *patience = arg;
-    const tpcomm_t *comm = patience->comm;
-    uint64_t word = atomic_load_explicit(comm->failure.word, memory_order_acquire), reporter = (word >> 32) - 1;
-    bool left = word != 0 && comm->rank != 0 && reporter < (uint64_t)comm->size &&
-                atomic_load(&comm->failure.slots[reporter].left) == TPC_LEFT_EARLY;
-    if (!left) return group_failed(patience->comm);
-    uint64_t now = tpc_clock_ns();
-    if (patience->left_ns == 0) patience->left_ns = now;
-    return now - patience->left_ns < LEFT_GRACE_NS ? TPCOMM_OK : group_failed(patience->comm);
+    listener_t *listener = arg;
+    const tpcomm_t *comm = listener->comm;
+    bool waits = comm->rank != 0 && tpc_failure_is_leaving(&comm->failure);
+    return waits && !tpc_patience_is_over(&listener->patience, LEFT_GRACE_MS) ? TPCOMM_OK
+                                                                              : group_failed(listener->comm);
 }
 
 static void await_reason(const tpcomm_t *comm) {
@@ -139,9 +135,9 @@ tpcomm_status_t tpc_host_links_run(tpcomm_t *comm, const tpcomm_call_t *call, ui
                                    const tpc_flight_record_t *record) {
     char text[128];
     message_t message = {.comm = comm, .team = tpc_links_team(comm, "host"), .call = call, .timeout_ms = timeout_ms};
-    patience_t patience = {.comm = comm};
+    listener_t listener = {.comm = comm};
     message.team.check = message_failed;
-    message.team.check_arg = &patience;
+    message.team.check_arg = &listener;
     snprintf(message.step, sizeof message.step, "host %.80s", tpc_flight_text(record, text, sizeof text));
     tpcomm_status_t status = tpc_hook("host_links", comm->rank);
     if (status == TPCOMM_OK)

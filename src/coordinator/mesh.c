@@ -83,7 +83,7 @@ tpcomm_status_t tpcomm_mesh_create(tpcomm_t *world, const tpcomm_mesh_config_t *
     status = compare_configs(world, mesh, read_config(world, config, mesh));
     for (int kind = 0; kind < TPC_MESH_KINDS && status == TPCOMM_OK; kind++) {
         int32_t ranks[TPCOMM_MAX_RANKS], n = tpc_mesh_members(&mesh->shape, kind, world->rank, ranks);
-        status = tpcomm_group_create(world, ranks, n, tpc_mesh_kind_names[kind], &mesh->groups[kind]);
+        status = tpc_group_make(world, ranks, n, tpc_mesh_kind_names[kind], &mesh->groups[kind]);
     }
     if (status != TPCOMM_OK) {
         char text[TPC_ERROR_BYTES];

@@ -64,3 +64,16 @@ tpcomm_status_t tpc_failure_look(const tpc_failure_t *failure, tpc_failure_place
     if (word != 0 && failure->relay != NULL) word = tpc_relay_settle(failure->relay, false);
     return read_word(failure, word, place_p, text_p, text_bytes);
 }
+
+bool tpc_failure_is_leaving(const tpc_failure_t *failure) {
+    uint64_t word = atomic_load_explicit(failure->word, memory_order_acquire), reporter = (word >> 32) - 1;
+    return word != 0 && reporter < (uint64_t)failure->size &&
+           atomic_load(&failure->slots[reporter].left) == TPC_LEFT_EARLY;
+}
+
+bool tpc_patience_is_over(tpc_patience_t *patience, uint64_t ms) {
+    uint64_t now = tpc_clock_ns();
+    if (patience->looks == 0) patience->since_ns = now;
+    if (patience->looks < UINT32_MAX) patience->looks++;
+    return patience->looks > ms / TPC_LOOK_MS && now - patience->since_ns > ms * 1000000u;
+}

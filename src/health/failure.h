@@ -55,6 +55,21 @@ static inline tpcomm_status_t tpc_failure_status(const tpc_failure_t *failure) {
     return -(tpcomm_status_t)(uint32_t)atomic_load_explicit(failure->word, memory_order_acquire);
 }
 
+/** Whether nothing has broken the group but that a rank has gone early (TPC_LEFT_EARLY). False while it is whole. */
+bool tpc_failure_is_leaving(const tpc_failure_t *failure);
+
+/** How long somebody goes on who has seen a reason to stop; all zero before. */
+typedef struct {
+    uint64_t since_ns;
+    uint32_t looks;
+} tpc_patience_t;
+
+#define TPC_LOOK_MS 20 /**< a wait looks so often, or more often */
+
+/** Another look at the reason. True: ms have passed since the first, and as many looks as belong to that time. (A rank
+ * that its processor has no time for has not seen what came meanwhile, either.) */
+bool tpc_patience_is_over(tpc_patience_t *patience, uint64_t ms);
+
 /**
  * The failure in force: status, and place and text of the rank that reported it. OK and "" while healthy. Where members
  * are on other hosts, waits a moment for theirs (relay.h).
