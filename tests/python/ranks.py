@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts ranks: as threads of this process, as processes of tpcomm-bench run, or one by one. As a program, it is one such process:
-python ranks.py MODULE FUNCTION runs MODULE.FUNCTION(comm)."""
+python ranks.py MODULE FUNCTION ... runs MODULE.FUNCTION(comm), each in a world of its own."""
 import importlib
 import os
 import signal
@@ -39,9 +39,9 @@ def on_threads(n, function, **settings):
     return results
 
 
-def on_processes(n, function):
-    """function(comm) on n ranks that are processes; function is one of a module in this folder."""
-    run(n, os.path.join(HERE, "ranks.py"), function.__module__, function.__name__)
+def on_processes(n, *functions):
+    """Each function(comm) on n ranks that are processes, one after the other; they are of one module in this folder."""
+    run(n, os.path.join(HERE, "ranks.py"), functions[0].__module__, *(function.__name__ for function in functions))
 
 
 def run(n, *arguments, environment=None):
@@ -105,5 +105,7 @@ class Job:
 
 
 if __name__ == "__main__":
-    with tpcomm.init_env(init_timeout_ms=30000, op_timeout_ms=30000) as world:
-        getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(world)
+    for name in sys.argv[2:]:
+        print(name, flush=True)  # what a failure is of
+        with tpcomm.init_env(init_timeout_ms=30000, op_timeout_ms=30000) as world:
+            getattr(importlib.import_module(sys.argv[1]), name)(world)

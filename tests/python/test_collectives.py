@@ -9,6 +9,8 @@ import pytest
 
 import tpcomm
 
+import ranks
+
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "uint32", "uint64")
 COUNTS = (0, 1, 7, 1021, 70001)
 
@@ -218,10 +220,19 @@ def facts(comm):
             comm.explain(*arguments)
 
 
-@pytest.mark.parametrize("function", [all_reduce, operations, movements, shapes_are_kept, wrong_shapes, other_buffers, batches, host_messages,
-                                      host_messages_beside_collectives, facts], ids=lambda function: function.__name__)
-def test(on_ranks, function):
-    on_ranks(function)
+FUNCTIONS = [all_reduce, operations, movements, shapes_are_kept, wrong_shapes, other_buffers, batches, host_messages,
+             host_messages_beside_collectives, facts]
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_on_threads(n, function):
+    ranks.on_threads(n, function)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_on_processes(n):
+    ranks.on_processes(n, *FUNCTIONS)
 
 
 def test_a_group_of_one():

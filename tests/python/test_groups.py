@@ -115,9 +115,18 @@ def mesh(world):
     tp.finalize()
 
 
-@pytest.mark.parametrize("function", [groups, shrunk, wrong_arguments, mesh], ids=lambda function: function.__name__)
-def test(on_ranks, function):
-    on_ranks(function)
+FUNCTIONS = [groups, shrunk, wrong_arguments, mesh]
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_on_threads(n, function):
+    ranks.on_threads(n, function)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_on_processes(n):
+    ranks.on_processes(n, *FUNCTIONS)
 
 
 def overlapping_reductions(world):
@@ -156,7 +165,13 @@ def wrong_sizes(world):
     world.barrier()
 
 
-@pytest.mark.parametrize("start", [ranks.on_threads, ranks.on_processes])
-@pytest.mark.parametrize("function", [overlapping_reductions, written_table, wrong_sizes], ids=lambda function: function.__name__)
-def test_of_four(function, start):
-    start(4, function)
+OF_FOUR = [overlapping_reductions, written_table, wrong_sizes]
+
+
+@pytest.mark.parametrize("function", OF_FOUR, ids=lambda function: function.__name__)
+def test_of_four_threads(function):
+    ranks.on_threads(4, function)
+
+
+def test_of_four_processes():
+    ranks.on_processes(4, *OF_FOUR)
