@@ -33,7 +33,8 @@ static int new_socket(void) {
     return fd;
 }
 
-/* Everything both ways, until both sides are done; once, what the caller says behind its greetings is meddled with. */
+/* Everything both ways, until both sides are done; once, what the caller says behind its greetings is meddled with.
+ * False: it came at the wrong moment, and comes again. */
 static bool carry(int caller, int host, int mode) {
     static unsigned char bytes[65536];
     size_t said = 0;
@@ -58,7 +59,7 @@ static bool carry(int caller, int host, int mode) {
             if (from == 0) said += (size_t)got;
         }
     }
-    return meddled;
+    return mode == NOTHING ? said > GREETINGS : meddled;
 }
 
 static void proxy(void) {
@@ -70,8 +71,7 @@ static void proxy(void) {
     for (bool over = false; !over;) {
         int caller = accept4(listener, NULL, NULL, SOCK_CLOEXEC), host = new_socket();
         CHECK(caller >= 0);
-        if (connect(host, (struct sockaddr *)&there, sizeof there) == 0)
-            over = carry(caller, host, proxy_mode) || proxy_mode == NOTHING;
+        if (connect(host, (struct sockaddr *)&there, sizeof there) == 0) over = carry(caller, host, proxy_mode);
         close(host);
         close(caller);
     }

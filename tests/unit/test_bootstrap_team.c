@@ -8,7 +8,8 @@
 
 #include "unit/bootstrap_job.h"
 
-#define SIZE 4
+#define SIZE    4
+#define LONG_MS 60000 /* nothing takes so long, not on a loaded machine either */
 
 typedef void (*scenario_t)(tpc_bootstrap_t *bootstrap);
 static scenario_t scenario;
@@ -35,7 +36,7 @@ static unsigned char pattern(uint64_t seed, size_t i) {
 
 static void gather_and_check(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, size_t bytes, uint64_t seed) {
     unsigned char *mine = malloc(bytes + 1), *all = malloc(bytes * (size_t)team->n + 1);
-    tpc_deadline_t deadline = in_ms(20000);
+    tpc_deadline_t deadline = in_ms(LONG_MS);
     for (size_t i = 0; i < bytes; i++) mine[i] = pattern(seed + (uint64_t)team->me, i);
     CHECK_OK(tpc_team_gather(bootstrap, team, "gather", TPCOMM_OK, mine, bytes, all, &deadline));
     for (int32_t r = 0; r < team->n; r++)
@@ -49,7 +50,7 @@ static void gather_and_check(tpc_bootstrap_t *bootstrap, const tpc_team_t *team,
 static void broadcast_and_check(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, size_t bytes, uint64_t seed) {
     unsigned char *data = NULL;
     size_t got = bytes;
-    tpc_deadline_t deadline = in_ms(20000);
+    tpc_deadline_t deadline = in_ms(LONG_MS);
     if (team->me == 0) {
         data = malloc(bytes + 1);
         for (size_t i = 0; i < bytes; i++) data[i] = pattern(seed, i);
@@ -83,7 +84,7 @@ static void data_moves(tpc_bootstrap_t *bootstrap) {
     broadcast_and_check(bootstrap, &world, 16 << 20, 5);
 
     /* More than a frame may hold: refused on all, and the channel goes on. */
-    tpc_deadline_t deadline = in_ms(20000);
+    tpc_deadline_t deadline = in_ms(LONG_MS);
     unsigned char *data = malloc((16 << 20) + 1);
     void *given = data;
     size_t bytes = (16 << 20) + 1;
@@ -101,7 +102,7 @@ static void descriptors_move(tpc_bootstrap_t *bootstrap) {
     const tpc_team_t *teams[2] = {&world, &back};
     for (int i = 0; i < 2; i++) {
         const tpc_team_t *team = teams[i];
-        tpc_deadline_t deadline = in_ms(20000);
+        tpc_deadline_t deadline = in_ms(LONG_MS);
         if (team->me < 0) continue;
         int fd = -1, got = -1;
         if (team->me == 0) {
@@ -136,7 +137,7 @@ static void descriptors_are_exchanged(tpc_bootstrap_t *bootstrap) {
         const tpc_team_t *team = &teams[t % 2];
         if (team->me < 0) continue;
         int before = job_count_fds(), fd = memfd_create("test", MFD_CLOEXEC), fds[SIZE];
-        tpc_deadline_t deadline = in_ms(20000);
+        tpc_deadline_t deadline = in_ms(LONG_MS);
         CHECK_EQ(ftruncate(fd, 100 + team->me + 10 * (int)t), 0);
         CHECK_OK(tpc_team_exchange_fd(bootstrap, team, "exchange", TPCOMM_OK, fd, fds, &deadline));
         for (int32_t i = 0; i < team->n; i++) {
@@ -165,7 +166,7 @@ static void descriptors_run_out(tpc_bootstrap_t *bootstrap) {
     tpc_team_t world = world_of(bootstrap);
     struct rlimit limit, few;
     int fd = world.me == 0 ? memfd_create("test", MFD_CLOEXEC) : -1, got = -1, spare[64], spares = 0;
-    tpc_deadline_t deadline = in_ms(20000);
+    tpc_deadline_t deadline = in_ms(LONG_MS);
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
     few = limit;
     few.rlim_cur = 64;
@@ -179,7 +180,7 @@ static void descriptors_run_out(tpc_bootstrap_t *bootstrap) {
     CHECK_EQ(got, -1);
     while (spares > 0) close(spare[--spares]);
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, 20000));
+    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
     if (fd >= 0) close(fd);
 }
 
@@ -208,7 +209,7 @@ static void failures_are_shared(tpc_bootstrap_t *bootstrap) {
             char want[128];
             tpcomm_status_t mine =
                 me == failing ? tpc_error(rows[i].mine, "reason %d of rank %d", (int)i, me) : TPCOMM_OK;
-            CHECK_STATUS(vote(bootstrap, "try", mine, 20000), rows[i].want);
+            CHECK_STATUS(vote(bootstrap, "try", mine, LONG_MS), rows[i].want);
             snprintf(want, sizeof want, "rank %d failed in 'try': reason %d of rank %d", failing, (int)i, failing);
             CHECK_ERROR_HAS(want);
         }
@@ -218,44 +219,44 @@ static void failures_are_shared(tpc_bootstrap_t *bootstrap) {
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     tpcomm_status_t mine = me == 1 || me == 3 ? tpc_error(TPCOMM_ERR_IO, "%s", text) : TPCOMM_OK;
-    CHECK_STATUS(vote(bootstrap, "try", mine, 20000), TPCOMM_ERR_PEER_FAILED);
+    CHECK_STATUS(vote(bootstrap, "try", mine, LONG_MS), TPCOMM_ERR_PEER_FAILED);
     CHECK_ERROR_HAS("rank 1 failed in 'try': xxxxxxxx");
     CHECK(strlen(tpcomm_last_error()) > TPC_ERROR_BYTES - 8);
     /* Where ranks of the team are not ranks of the world, both are named. */
     tpc_team_t back = back_team(bootstrap);
-    tpc_deadline_t deadline = in_ms(20000);
+    tpc_deadline_t deadline = in_ms(LONG_MS);
     if (back.me >= 0) {
         mine = back.me == 2 ? tpc_error(TPCOMM_ERR_IO, "reason") : TPCOMM_OK;
         CHECK_STATUS(tpc_team_gather(bootstrap, &back, "try", mine, NULL, 0, NULL, &deadline), TPCOMM_ERR_PEER_FAILED);
         CHECK_ERROR_HAS("rank 2 (world rank 0) failed in 'try': reason");
     }
-    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, 20000));
+    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
     /* The caller of one rank has had enough: he gets that, the others a failure. */
     mine = me == 2 ? tpc_error(TPCOMM_ERR_INTERRUPTED, "enough") : TPCOMM_OK;
-    CHECK_STATUS(vote(bootstrap, "try", mine, 20000), me == 2 ? TPCOMM_ERR_INTERRUPTED : TPCOMM_ERR_PEER_FAILED);
+    CHECK_STATUS(vote(bootstrap, "try", mine, LONG_MS), me == 2 ? TPCOMM_ERR_INTERRUPTED : TPCOMM_ERR_PEER_FAILED);
     CHECK_ERROR_HAS("enough");
-    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, 20000));
+    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
 }
 
 static void mismatches_are_named(tpc_bootstrap_t *bootstrap) {
     tpc_team_t world = world_of(bootstrap);
-    tpc_deadline_t deadline = in_ms(20000);
+    tpc_deadline_t deadline = in_ms(LONG_MS);
     char bytes[64] = "", all[SIZE * 64];
-    CHECK_STATUS(vote(bootstrap, world.me == 2 ? "step a" : "step b", TPCOMM_OK, 20000), TPCOMM_ERR_MISMATCH);
+    CHECK_STATUS(vote(bootstrap, world.me == 2 ? "step a" : "step b", TPCOMM_OK, LONG_MS), TPCOMM_ERR_MISMATCH);
     CHECK_ERROR_HAS("rank 0 is in 'step b', rank 2");
     CHECK_ERROR_HAS("is in 'step a'");
     CHECK_STATUS(tpc_team_gather(bootstrap, &world, "bytes", TPCOMM_OK, bytes, world.me == 3 ? 64 : 60, all, &deadline),
                  TPCOMM_ERR_MISMATCH);
     CHECK_ERROR_HAS("rank 0 brings 60 bytes, rank 3");
     CHECK_ERROR_HAS("64 bytes");
-    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, 20000));
+    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
 }
 
 /** Somebody is late: all end alike, he too when he comes, and the channel goes on with nothing left over. */
 static void late_members(tpc_bootstrap_t *bootstrap) {
     int32_t me = tpc_bootstrap_rank(bootstrap);
     for (int round = 0; round < 3; round++) {
-        tpc_deadline_t pause = in_ms(20000);
+        tpc_deadline_t pause = in_ms(LONG_MS);
         if (me == 2) CHECK_OK(tpc_deadline_sleep(&pause, 500));
         CHECK_STATUS(vote(bootstrap, "late", TPCOMM_OK, 200), TPCOMM_ERR_TIMEOUT);
         CHECK_ERROR_HAS("missing ranks: 2");
@@ -263,23 +264,23 @@ static void late_members(tpc_bootstrap_t *bootstrap) {
                          (uint64_t)round);
     }
     /* Two late, of whom one has failed: the failure counts more, both are named. */
-    tpc_deadline_t pause = in_ms(20000);
+    tpc_deadline_t pause = in_ms(LONG_MS);
     if (me == 3) CHECK_OK(tpc_deadline_sleep(&pause, 500));
     tpcomm_status_t mine = me == 1 ? tpc_error(TPCOMM_ERR_IO, "reason") : TPCOMM_OK;
     CHECK_STATUS(vote(bootstrap, "late", mine, 200), TPCOMM_ERR_PEER_FAILED);
     CHECK_ERROR_HAS("rank 1 failed in 'late': reason; missing ranks: 3");
-    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, 20000));
+    CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
 }
 
 /** The leader is late: the others end by themselves, he learns of that. */
 static void late_leader(tpc_bootstrap_t *bootstrap) {
     int32_t me = tpc_bootstrap_rank(bootstrap);
-    tpc_deadline_t pause = in_ms(20000);
+    tpc_deadline_t pause = in_ms(LONG_MS);
     if (me == 0) CHECK_OK(tpc_deadline_sleep(&pause, 1600));
     CHECK_STATUS(vote(bootstrap, "late", TPCOMM_OK, 200), TPCOMM_ERR_TIMEOUT);
     if (me != 0) CHECK_ERROR_HAS("missing ranks: 0");
     if (me == 0) CHECK_ERROR_HAS("rank 1 failed in 'late'");
-    for (int round = 0; round < 3; round++) CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, 20000));
+    for (int round = 0; round < 3; round++) CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
 }
 
 static int32_t ask_to_stop(void *arg) {
@@ -291,14 +292,14 @@ static void interrupted(tpc_bootstrap_t *bootstrap) {
     tpc_team_t world = world_of(bootstrap);
     for (int32_t stopping = 0; stopping < 2; stopping++) { /* the leader, a member */
         int32_t asked = 0, late = 3;
-        tpc_deadline_t deadline = in_ms(20000);
-        if (world.me == stopping) deadline = tpc_deadline_in(20000, ask_to_stop, &asked);
-        tpc_deadline_t pause = in_ms(20000);
+        tpc_deadline_t deadline = in_ms(LONG_MS);
+        if (world.me == stopping) deadline = tpc_deadline_in(LONG_MS, ask_to_stop, &asked);
+        tpc_deadline_t pause = in_ms(LONG_MS);
         if (world.me == late) CHECK_OK(tpc_deadline_sleep(&pause, 400));
         CHECK_STATUS(tpc_team_gather(bootstrap, &world, "stop", TPCOMM_OK, NULL, 0, NULL, &deadline),
                      world.me == stopping ? TPCOMM_ERR_INTERRUPTED : TPCOMM_ERR_PEER_FAILED);
         CHECK_ERROR_HAS("interrupted");
-        CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, 20000));
+        CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
     }
 }
 
@@ -357,7 +358,7 @@ static void rank_process(int32_t index, outcome_t *outcome) {
     (void)outcome;
     job_set("TPCOMM_RANK", "%d", index);
     job_set("TPCOMM_SIZE", "%d", SIZE);
-    CHECK_OK(job_meet_env(20000, &bootstrap));
+    CHECK_OK(job_meet_env(LONG_MS, &bootstrap));
     scenario(bootstrap);
     tpc_bootstrap_free(bootstrap);
     CHECK_EQ(job_count_fds(), fds);
@@ -373,7 +374,7 @@ static tpc_thread_world_t *thread_world;
 static void *rank_thread(void *arg) {
     static tpc_env_t env;
     tpc_bootstrap_t *bootstrap;
-    tpc_deadline_t deadline = in_ms(20000);
+    tpc_deadline_t deadline = in_ms(LONG_MS);
     CHECK_OK(tpc_bootstrap_meet_threads(thread_world, *(int32_t *)arg, &env, &deadline, &bootstrap));
     scenario(bootstrap);
     tpc_bootstrap_free(bootstrap);
