@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu_kernels.h"
 
+#include "custom_ar/ar_abi.h"
+
 static __device__ unsigned long long now_ns() {
     unsigned long long now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
@@ -77,6 +79,16 @@ static __global__ void none_of_kernel(const unsigned *from, size_t words, unsign
         mine += word != a && word != b && word != c;
     }
     if (mine != 0) atomicAdd(total, mine);
+}
+
+static __global__ void ring_flags_kernel(const gpu_ring_flags_t flags, unsigned *total) {
+    unsigned block = threadIdx.x / (TPC_AR_RING_LINE / 4), word = threadIdx.x % (TPC_AR_RING_LINE / 4);
+    unsigned kind = word / TPC_AR_MAX_RANKS;
+    int source = (int)(word % TPC_AR_MAX_RANKS);
+    bool own = source == flags.rank, written = source < flags.size && (kind == 0 || (flags.size > 2 && !own));
+    unsigned count = *(const volatile unsigned *)&flags.lines[threadIdx.x];
+    bool right = written ? count - flags.least[block] <= flags.span[block] : count == 0xFFFFFFFFu;
+    if (!right) atomicAdd(total, 1u);
 }
 
 /* Not by <<<>>>: what nvcc makes of that keeps the kernel's handle in a static of the function, and without thread-safe
@@ -165,11 +177,16 @@ extern "C" int gpu_kernel_none_of(const void *from, size_t words, const unsigned
                   total);
 }
 
+extern "C" int gpu_kernel_ring_flags(gpu_ring_flags_t flags, unsigned *total, cudaStream_t stream) {
+    return launch(ring_flags_kernel, 1, flags.blocks * (TPC_AR_RING_LINE / 4), stream, flags, total);
+}
+
 extern "C" int gpu_kernels_load(void) {
     const void *kernels[] = {
-        (const void *)wait_kernel,    (const void *)differ_kernel,           (const void *)set_kernel,
-        (const void *)expect_kernel,  (const void *)late_copy_kernel,        (const void *)words_kernel,
-        (const void *)none_of_kernel, (const void *)occupy_dependent_kernel, (const void *)differ_dependent_kernel};
+        (const void *)wait_kernel,      (const void *)differ_kernel,           (const void *)set_kernel,
+        (const void *)expect_kernel,    (const void *)late_copy_kernel,        (const void *)words_kernel,
+        (const void *)none_of_kernel,   (const void *)occupy_dependent_kernel, (const void *)differ_dependent_kernel,
+        (const void *)ring_flags_kernel};
     for (const void *kernel : kernels) {
         cudaFuncAttributes attributes;
         cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);

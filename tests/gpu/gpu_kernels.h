@@ -33,6 +33,16 @@ int gpu_kernel_expect(const float *in, size_t count, float value, unsigned *tota
 int gpu_kernel_words(void *to, size_t words, unsigned value, cudaStream_t stream);
 /** Add to *total (device memory) how many of the words are none of three values. */
 int gpu_kernel_none_of(const void *from, size_t words, const unsigned values[3], unsigned *total, cudaStream_t stream);
+/** What must stand in one rank's lines of a ring's flags (custom_ar/ar_abi.h): of each block the flags of all sources
+ * and the own count, [least, least + span] as counts that wrap; words that nobody writes as they were: all ones. */
+enum { GPU_RING_BLOCKS = 4 };
+typedef struct {
+    const unsigned *lines;
+    int rank, size; /**< whose memory it is */
+    unsigned blocks, least[GPU_RING_BLOCKS], span[GPU_RING_BLOCKS];
+} gpu_ring_flags_t;
+/** Add to *total (device memory) how many words are not so. */
+int gpu_kernel_ring_flags(gpu_ring_flags_t flags, unsigned *total, cudaStream_t stream);
 /** Load them all, so that none is loaded while another kernel waits. */
 int gpu_kernels_load(void);
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Check the kernels' protocol on a GPU, launched directly (letters: docs/gpu.md). 100000 random calls (b) of 3, 4 and 8
- * ranks and some of 2, 5, 6, 7: collectives, forms, dtypes, sizes, alignments, grids, one rank late now and then; the
- * epoch begins shortly before its wrap (d); payloads that look like EMPTY, like epochs, NaNs, -0 (c); half of the
- * launches dependent ones, some behind a kernel that releases them before it writes their input (f). Every result is
- * exact, no rank is more than one call ahead of another (b), and a kernel finds every slot EMPTY and all epoch words
- * equal afterwards (a). Then 100 broadcasts and an all_reduce with one slow rank (e); 2000 queued calls and an abort
- * (h); a rank that comes after its peers have given up (k).
- * usage: gpu_protocol [CALLS (default 100000)]
+ * ranks and some of 2, 5, 6, 7: collectives, forms (the ring too), dtypes, sizes, alignments, grids, one rank late now
+ * and then; the epoch begins shortly before its wrap (d); payloads that look like EMPTY, like epochs, NaNs, -0 (c);
+ * half of the launches dependent ones, some behind a kernel that releases them before it writes their input (f). Every
+ * result is exact, no rank is more than one call ahead of another (b), and a kernel finds every slot EMPTY and all
+ * epoch words equal afterwards (a). Then 100 broadcasts and an all_reduce with one slow rank (e); 2000 queued calls and
+ * an abort (h); a rank that comes after its peers have given up (k). usage: gpu_protocol [CALLS (default 100000)]
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,6 +21,9 @@
 
 enum { BATCH = 64, SLOT = 4096, ROOM = BATCH * (8 * SLOT + 64) };
 
+/* Pieces so small that most messages take many chunks a block. */
+static const tpc_ar_ring_t ring = {.blocks = GPU_RING_BLOCKS, .piece_bytes = 272};
+
 typedef struct {
     int32_t size;
     unsigned char *workspace[TPCOMM_MAX_RANKS];
@@ -31,8 +33,9 @@ typedef struct {
     unsigned char *late[TPCOMM_MAX_RANKS]; /* inputs of calls that a late kernel makes */
     unsigned char *in[TPCOMM_MAX_RANKS], *out[TPCOMM_MAX_RANKS], *host_in[TPCOMM_MAX_RANKS],
         *host_out[TPCOMM_MAX_RANKS];
-    unsigned *bad;  /* device memory: words that are not what they should be */
-    uint32_t epoch; /* of the next call */
+    unsigned *bad;                     /* device memory: words that are not what they should be */
+    uint32_t epoch;                    /* of the next call */
+    uint32_t counted[GPU_RING_BLOCKS]; /* chunks of each block before it, on all ranks */
 } net_t;
 
 typedef struct {
@@ -43,6 +46,7 @@ typedef struct {
     size_t count, at_in, at_out; /* byte offsets, aligned by 64; then shifts */
     size_t shift_in[TPCOMM_MAX_RANKS], shift_out[TPCOMM_MAX_RANKS];
     bool in_place, produced; /* produced: by a kernel that has released the call before */
+    uint32_t ring_grid;      /* blocks of a ring's launch, the same on all ranks */
 } plan_t;
 
 static uint64_t state = 88172645463325252u;
@@ -60,10 +64,11 @@ static double now_s(void) {
 /* ------------------------------------------------------------------ ranks */
 
 static void net_open(net_t *net, int32_t size, uint32_t epoch, uint32_t timeout_ms) {
-    size_t bytes = tpc_ar_workspace_bytes(size, SLOT);
+    size_t bytes = tpc_ar_workspace_bytes(size, SLOT) + tpc_ar_ring_bytes(size, ring);
     unsigned char *first = calloc(1, TPC_AR_CALL_OFFSET);
     CHECK(first != NULL);
     *net = (net_t){.size = size, .epoch = epoch};
+    for (uint32_t b = 0; b < ring.blocks; b++) net->counted[b] = UINT32_MAX; /* as memory that is EMPTY says */
     ((tpc_ar_header_t *)(void *)first)->timeout_ms = timeout_ms;
     for (size_t b = 0; b < TPC_AR_MAX_BLOCKS; b++) memcpy(first + TPC_AR_EPOCH_OFFSET + 4 * b, &epoch, 4);
     CUDA_OK(cudaHostAlloc((void **)&net->report, sizeof *net->report * (size_t)size, cudaHostAllocMapped));
@@ -114,7 +119,18 @@ static void check_none_bad(const net_t *net, const char *what) {
     if (bad != 0) FAIL("%d ranks: %s: %u words are wrong", net->size, what, bad);
 }
 
-/* (a) Every slot EMPTY, every epoch word the next call's, no failure, no call left behind. */
+/* Look at a rank's flags, from its own or another's stream: counted is the least that they may be, and so much more. */
+static void watch_ring(const net_t *net, int32_t whose, const uint32_t counted[], const uint32_t span[],
+                       cudaStream_t stream) {
+    gpu_ring_flags_t flags = {.rank = whose, .size = net->size, .blocks = ring.blocks};
+    flags.lines = (const unsigned *)(void *)(net->workspace[whose] + tpc_ar_workspace_bytes(net->size, SLOT));
+    memcpy(flags.least, counted, sizeof flags.least);
+    memcpy(flags.span, span, sizeof flags.span);
+    CUDA_OK((cudaError_t)gpu_kernel_ring_flags(flags, net->bad, stream));
+}
+
+/* (a) Every slot EMPTY, every epoch word the next call's, as many chunks counted as were sent, no failure, no call left
+ * behind. */
 static void net_check(const net_t *net) {
     const unsigned empty[3] = {UINT32_MAX, UINT32_MAX, UINT32_MAX}, next[3] = {net->epoch, net->epoch, net->epoch};
     size_t slots = (tpc_ar_workspace_bytes(net->size, SLOT) - TPC_AR_SLOT_OFFSET) / 4;
@@ -127,15 +143,37 @@ static void net_check(const net_t *net) {
         CUDA_OK(
             (cudaError_t)gpu_kernel_none_of(workspace + TPC_AR_SLOT_OFFSET, slots, empty, net->bad, net->stream[r]));
         check_none_bad(net, "slots that should be EMPTY");
+        watch_ring(net, r, net->counted, (const uint32_t[GPU_RING_BLOCKS]){0}, net->stream[r]);
+        check_none_bad(net, "flags of the ring");
         CUDA_OK(cudaMemcpy(&header, workspace, sizeof header, cudaMemcpyDefault));
         CHECK_EQ(header.fail, 0);
         CHECK_EQ(header.running, 0);
     }
 }
 
+static size_t message_bytes(const plan_t *plan) {
+    return plan->count * tpcomm_dtype_size(plan->dtype);
+}
+
+/* Chunks of each block of its launch that a call sends: of the longest part, two ranks' being the message. */
+static uint32_t chunks_of(const net_t *net, const plan_t *plan) {
+    size_t ranks = (size_t)net->size, chunk = (size_t)plan->ring_grid * ring.piece_bytes, bytes = message_bytes(plan);
+    size_t part = net->size == 2 ? bytes : ((bytes + 15) / 16 + ranks - 1) / ranks * 16;
+    return plan->form.ring ? (uint32_t)((part + chunk - 1) / chunk) : 0;
+}
+
+static void count_chunks(const net_t *net, const plan_t *plan, uint32_t counted[GPU_RING_BLOCKS]) {
+    for (uint32_t b = 0; b < plan->ring_grid; b++) counted[b] += chunks_of(net, plan);
+}
+
 /* (b) Behind call e of one rank every other has begun it, and none is further than in the next one: all words are e,
- * the one after, or the one after that. */
-static void watch_others(const net_t *net, int32_t r) {
+ * the one after, or the one after that; and no flag of the ring counts less chunks than before e, or more than behind
+ * the next one. */
+static void watch_others(const net_t *net, int32_t r, const plan_t *plan, const plan_t *next) {
+    uint32_t span[GPU_RING_BLOCKS] = {0};
+    count_chunks(net, plan, span);
+    if (next != NULL) count_chunks(net, next, span);
+    for (int32_t k = 1; k < net->size; k++) watch_ring(net, (r + k) % net->size, net->counted, span, net->stream[r]);
     const unsigned may_be[3] = {net->epoch, epoch_after(net->epoch), epoch_after(epoch_after(net->epoch))};
     for (int32_t k = 1; k < net->size; k++)
         CUDA_OK((cudaError_t)gpu_kernel_none_of(net->workspace[(r + k) % net->size] + TPC_AR_EPOCH_OFFSET,
@@ -146,7 +184,7 @@ static void watch_others(const net_t *net, int32_t r) {
 
 static size_t whole_bytes(const net_t *net, const plan_t *plan, bool out) {
     bool all = plan->form.coll == (out ? TPCOMM_ALL_GATHER : TPCOMM_REDUCE_SCATTER);
-    return plan->count * tpcomm_dtype_size(plan->dtype) * (all ? (size_t)net->size : 1);
+    return message_bytes(plan) * (all ? (size_t)net->size : 1);
 }
 
 /* Of a call's input and its shift. */
@@ -172,6 +210,11 @@ static plan_t draw(const net_t *net) {
     size_t element = tpcomm_dtype_size(plan.dtype);
     uint32_t most = (uint32_t)(tpc_ar_capacity(plan.form, plan.dtype, net->size, SLOT) / element);
     if (most > SLOT / element) most = (uint32_t)(SLOT / element);
+    if (plan.form.coll == TPCOMM_ALL_REDUCE && plan.dtype <= TPCOMM_BF16 && below(4) == 0) {
+        plan.form = (tpc_ar_form_t){.coll = TPCOMM_ALL_REDUCE, .ring = true};
+        plan.ring_grid = 1 + below(ring.blocks);
+        most = (uint32_t)(8 * SLOT / element);
+    }
     plan.count = below((below(4) ? most / 8 : most) + 1);
     if (below(2)) plan.count -= plan.count % (16 / element);
     if (plan.form.coll == TPCOMM_BARRIER) plan.count = 0;
@@ -205,13 +248,17 @@ static void launch(net_t *net, const plan_t *plan, int32_t r, uint32_t ordinal) 
                          .what = (uint32_t)plan->form.coll,
                          .hash = ordinal,
                          .lead = 1 + below(3),
-                         .early = (int32_t)below(2)};
+                         .early = (int32_t)below(2),
+                         .ring_offset = (uint32_t)tpc_ar_workspace_bytes(net->size, SLOT),
+                         .ring_blocks = ring.blocks,
+                         .ring_piece = ring.piece_bytes};
     p.in = net->in[r] + plan->at_in + plan->shift_in[r];
     p.out = out_of(net, plan, r);
     for (int32_t k = 0; k < net->size; k++) p.workspace[k] = net->workspace[(r + k) % net->size];
     static const int32_t threads[] = {32, 64, 128, 512};
     tpc_ar_shape_t shape = {
         .blocks = 1 + (int32_t)below(4), .threads = threads[below(4)], .vectors = 1 + (int32_t)below(2)};
+    if (plan->form.ring) shape.blocks = (int32_t)plan->ring_grid;
     CUDA_OK((cudaError_t)tpc_ar_launch(plan->form, &p, shape, (tpcomm_stream_t)net->stream[r]));
 }
 
@@ -244,9 +291,11 @@ static void check(const net_t *net, const plan_t *plan, int index) {
             net->host_out[r] + (plan->in_place ? plan->at_in + plan->shift_in[r] : plan->at_out + plan->shift_out[r]);
         if (memcmp(got, want, out_bytes) != 0)
             FAIL("call %d of a batch, rank %d of %d: %s%s %s %s count %zu%s differs", index, r, net->size,
-                 plan->form.twoshot ? "two-shot " : "", tpcomm_coll_name(plan->form.coll),
-                 tpcomm_dtype_name(plan->dtype), tpcomm_op_name(plan->op), plan->count,
-                 plan->in_place ? " in place" : "");
+                 plan->form.ring      ? "ring "
+                 : plan->form.twoshot ? "two-shot "
+                                      : "",
+                 tpcomm_coll_name(plan->form.coll), tpcomm_dtype_name(plan->dtype), tpcomm_op_name(plan->op),
+                 plan->count, plan->in_place ? " in place" : "");
     }
 }
 
@@ -281,9 +330,10 @@ static void batch(net_t *net, uint32_t ordinal) {
                 CUDA_OK((cudaError_t)gpu_kernel_late_copy(net->in[r] + plans[i].at_in, net->late[r] + plans[i].at_in,
                                                           in_room(net, &plans[i]), 40, net->stream[r]));
             launch(net, &plans[i], r, ordinal + (uint32_t)i);
-            if (k == 0 && below(8) == 0) watch_others(net, r);
+            if (k == 0 && below(8) == 0) watch_others(net, r, &plans[i], i + 1 < BATCH ? &plans[i + 1] : NULL);
         }
         net->epoch = epoch_after(net->epoch);
+        count_chunks(net, &plans[i], net->counted);
     }
     CUDA_OK(cudaDeviceSynchronize());
     for (int place = 0; place < 2; place++) { /* outputs apart, then those in place */
@@ -303,7 +353,7 @@ static void random_calls(int32_t size, uint32_t least) {
     uint32_t calls = 0;
     double start = now_s();
     for (; calls < least; calls += BATCH) batch(&net, calls);
-    check_none_bad(&net, "a rank is more than a call ahead of another");
+    check_none_bad(&net, "a rank is more than a call, or a chunk too many, ahead of another");
     net_check(&net);
     net_close(&net);
     printf("%d ranks: %u calls in %.1f s\n", size, calls, now_s() - start);

@@ -14,7 +14,16 @@ using namespace hostrun;
 
 enum { SLOT = 512 };
 
-static inbox_call_t draw(random_t &random, int size, uint32_t epoch) {
+/* A message through the ring whose chunks, with those that the inbox holds already, find slots of their own. */
+static void draw_ring_call(random_t &random, inbox_call_t &call, uint32_t chunks_left) {
+    call.form.ring = true;
+    call.form.twoshot = false;
+    call.ring_grid = (uint32_t)random.between(1, (int)call.ring.blocks);
+    uint32_t piece = (uint32_t)(call.size == 2 ? 1 : call.size) * call.ring_grid * call.ring.piece_bytes;
+    call.count = random.below(piece * chunks_left / (uint32_t)tpcomm_dtype_size(call.dtype) + 1);
+}
+
+static inbox_call_t draw(random_t &random, int size, uint32_t epoch, tpc_ar_ring_t ring, uint32_t chunks_left) {
     static const tpcomm_coll_t colls[] = {TPCOMM_ALL_REDUCE, TPCOMM_ALL_REDUCE, TPCOMM_REDUCE_SCATTER,
                                           TPCOMM_BROADCAST,  TPCOMM_ALL_GATHER, TPCOMM_BARRIER};
     inbox_call_t call = {};
@@ -27,11 +36,14 @@ static inbox_call_t draw(random_t &random, int size, uint32_t epoch) {
     call.root = random.between(0, size - 1);
     call.size = size;
     call.slot_bytes = SLOT;
+    call.ring = ring;
     call.epoch = epoch;
     call.what = (uint32_t)random.bits();
     call.hash = (uint32_t)random.bits();
     size_t element = tpcomm_dtype_size(call.dtype);
     call.count = random.below((uint32_t)(tpc_ar_capacity(call.form, call.dtype, size, SLOT) / element) + 1);
+    if (call.form.coll == TPCOMM_ALL_REDUCE && inbox_sentinels(&call) && random.chance(.4))
+        draw_ring_call(random, call, chunks_left);
     if (random.chance(.5)) call.count -= call.count % (16 / element);
     if (call.form.coll == TPCOMM_BARRIER) call.count = 0;
     return call;
@@ -84,31 +96,49 @@ static tpc_ar_params_t params_of(const solo_t &solo, int rank, const std::vector
     params.op = call.op;
     params.root = call.root;
     params.in_stride = params.out_stride = inbox_bytes(&call);
+    params.ring_offset = (uint32_t)tpc_ar_workspace_bytes(call.size, SLOT);
+    params.ring_blocks = call.ring.blocks;
+    params.ring_piece = call.ring.piece_bytes;
     params.what = call.what;
     params.hash = call.hash;
     for (int k = 0; k < call.size; k++) params.workspace[k] = workspace[(size_t)(rank + k) % (size_t)call.size];
     return params;
 }
 
-/* Check a rank alone: two calls, one of each parity, whose packets lie in its workspace already: its results, what it
- * sends each peer, byte for byte, and that it leaves its own slots EMPTY. */
+/* Check a rank alone: two calls, one of each parity, whose packets and chunks lie in its workspace already: its
+ * results, what it sends each peer, byte for byte, and that it leaves its own slots EMPTY and the ring's counts where
+ * they are. */
 std::string alone(config_t &config) {
     static const int sizes[] = {2, 3, 4, 5, 8};
     random_t random(config.seed * 0x9FB21C651E98DF25u + 3);
     int size = random.pick(sizes), rank = random.between(0, size - 1);
     begin(size, config);
-    size_t bytes = tpc_ar_workspace_bytes(size, SLOT);
+    static const uint32_t pieces[] = {16, 64, 80};
+    tpc_ar_ring_t ring = {(uint32_t)random.between(1, 3), random.pick(pieces)};
+    size_t bytes = tpc_ar_workspace_bytes(size, SLOT) + tpc_ar_ring_bytes(size, ring);
+    uint32_t position = random.chance(.5) ? 0u - random.below(6) : (uint32_t)random.bits(); /* in every block */
     uint32_t epoch = random.chance(.3) ? 0xFFFFFFFDu : (uint32_t)(random.bits() >> 33);
     std::vector<unsigned char> empty(bytes, 0xFF);
     memset(empty.data(), 0, sizeof(tpc_ar_header_t));
     ((tpc_ar_header_t *)(void *)empty.data())->timeout_ms = 1000;
     for (size_t b = 0; b < TPC_AR_MAX_BLOCKS; b++) memcpy(empty.data() + TPC_AR_EPOCH_OFFSET + 4 * b, &epoch, 4);
+    for (uint32_t b = 0; b < ring.blocks; b++)
+        for (size_t w = 0; w < TPC_AR_RING_LINE / 4; w++)
+            memcpy(empty.data() + tpc_ar_workspace_bytes(size, SLOT) + b * TPC_AR_RING_LINE + 4 * w, &position, 4);
     std::vector<std::vector<unsigned char>> image((size_t)size, empty);
     std::vector<unsigned char *> workspace;
     for (int r = 0; r < size; r++) workspace.push_back(allocate(r, bytes, "workspace"));
     std::vector<solo_t> calls(2);
+    uint32_t counted[INBOX_RING_BLOCKS] = {position, position, position, position};
     for (size_t i = 0; i < 2; i++) {
-        calls[i].call = draw(random, size, i == 0 ? epoch : epoch == 0xFFFFFFFDu ? 0 : epoch + 1);
+        inbox_call_t &call = calls[i].call;
+        call = draw(random, size,
+                    i == 0                 ? epoch
+                    : epoch == 0xFFFFFFFDu ? 0
+                                           : epoch + 1,
+                    ring, TPC_AR_RING_DEPTH - (counted[0] - position));
+        memcpy(call.ring_first, counted, sizeof counted);
+        for (uint32_t b = 0; call.form.ring && b < call.ring_grid; b++) counted[b] += inbox_ring_chunks(&call);
         fill(calls[i], random, rank);
         for (int r = 0; r < size; r++) {
             if (r == rank) continue;
@@ -122,6 +152,7 @@ std::string alone(config_t &config) {
         params.early = early;
         params.lead = random.below(4);
         tpc_ar_shape_t shape = {random.between(1, 4), random.between(1, 40), random.between(1, 2)};
+        if (solo.call.form.ring) shape = {(int32_t)solo.call.ring_grid, random.chance(.8) ? 32 : 64, 1};
         tpc_ar_launch(solo.call.form, &params, shape, (tpcomm_stream_t)(intptr_t)(rank + 1));
     }
     result_t result = run();
@@ -137,7 +168,12 @@ std::string alone(config_t &config) {
             return "rank " + std::to_string(rank) + " sends rank " + std::to_string(r) + " something else";
     }
     if (memcmp(workspace[(size_t)rank] + TPC_AR_SLOT_OFFSET, empty.data() + TPC_AR_SLOT_OFFSET,
-               bytes - TPC_AR_SLOT_OFFSET) != 0)
+               tpc_ar_workspace_bytes(size, SLOT) - TPC_AR_SLOT_OFFSET) != 0)
         return "slots are not EMPTY";
+    for (uint32_t b = 0; b < ring.blocks; b++) /* all else in the ring's memory is its peers' */
+        memcpy(inbox_ring_line(&calls[0].call, b, image[(size_t)rank].data()) + 4 * rank, &counted[b], 4);
+    if (memcmp(workspace[(size_t)rank] + tpc_ar_workspace_bytes(size, SLOT),
+               image[(size_t)rank].data() + tpc_ar_workspace_bytes(size, SLOT), tpc_ar_ring_bytes(size, ring)) != 0)
+        return "the ring's memory is not what its peers sent, with the own count of chunks";
     return ((tpc_ar_header_t *)(void *)workspace[(size_t)rank])->fail != 0 ? "the rank failed" : "";
 }

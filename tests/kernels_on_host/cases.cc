@@ -57,14 +57,23 @@ static std::string dtypes(config_t &config) {
     return run_healthy(group);
 }
 
+/* A group with a ring; each block's threads are three warps, so there are few blocks. */
+static tpc_ar_ring_t draw_ring(random_t &random) {
+    static const uint32_t pieces[] = {16, 64, 80, 256, 512};
+    return {(uint32_t)random.between(1, 3), random.pick(pieces)};
+}
+
 static std::string mixed_calls(config_t &config, payload_t payload, bool wrap) {
     random_t random = numbers(config);
     int size = random.pick(sizes);
     if (random.chance(.2)) config.slow_rank = random.between(0, size - 1);
     begin(size, config);
-    group_t group(size, random.pick(slots), wrap ? 0xFFFFFFF8u + random.below(6) : draw_epoch(random), random);
+    bool rings = random.chance(.1);
+    group_t group(size, random.pick(slots), wrap ? 0xFFFFFFF8u + random.below(6) : draw_epoch(random), random,
+                  rings ? draw_ring(random) : tpc_ar_ring_t());
     int calls = random.between(wrap ? 7 : 2, 12);
-    for (int i = 0; i < calls; i++) group.make(group.draw_call(), payload);
+    for (int i = 0; i < calls; i++)
+        group.make(rings && random.chance(.3) ? group.draw_ring_call() : group.draw_call(), payload);
     return run_healthy(group);
 }
 
@@ -100,12 +109,6 @@ static std::string broadcasts(config_t &config) {
 }
 
 /* ------------------------------------------------------------------ the ring */
-
-/* A group with a ring; each block's threads are three warps, so there are few blocks. */
-static tpc_ar_ring_t draw_ring(random_t &random) {
-    static const uint32_t pieces[] = {16, 64, 80, 256, 512};
-    return {(uint32_t)random.between(1, 3), random.pick(pieces)};
-}
 
 /* Check messages of any number of chunks through the ring, among other calls; flags count over their wrap. */
 static std::string ring(config_t &config) {
