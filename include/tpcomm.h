@@ -512,6 +512,15 @@ TPCOMM_API tpcomm_status_t tpcomm_barrier(tpcomm_t *comm, tpcomm_stream_t stream
  */
 TPCOMM_API tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeout_ms);
 
+/**
+ * Have this rank's kernels on a GPU note how long each call waits and for whom, also in replays of graphs that are
+ * captured already, or no more; tpcomm_stats and tpcomm_rank_info tell (docs/health.md). Off at first, unless
+ * TPCOMM_NOTE_WAITS says otherwise. On the cpu device waits are always known.
+ * @param on  TPCOMM_ON or TPCOMM_OFF.
+ * Collective: no; each rank's own affair. Blocks: no. Threads: any. Fails: INVALID_ARG, DEVICE.
+ */
+TPCOMM_API tpcomm_status_t tpcomm_note_waits(tpcomm_t *comm, int32_t on);
+
 /* ---------------------------------------------------------------- graphs */
 
 /*
@@ -736,7 +745,8 @@ typedef struct {
     int32_t pid;
     int32_t same_process; /**< 1: a thread of this process */
     uint64_t seq;         /**< its last call begun */
-    uint64_t times_last;  /**< calls in which it was the last to arrive, as seen by this rank */
+    uint64_t times_last;  /**< calls in which it was the last to arrive, as seen by this rank; cuda: where waits are
+                             noted  (tpcomm_note_waits), and only if it came 2 us or more behind */
     char host[64];        /**< host identity */
     char device[64];      /**< name of its GPU; "" on the cpu device, as the two below */
     char bus_id[16];      /**< of its GPU: "0000:0f:00.0" */
@@ -755,7 +765,8 @@ typedef struct {
     uint64_t bytes;      /**< message bytes of those calls, as explain counts them: of the larger buffer */
     uint64_t wire_bytes; /**< bytes this rank wrote for its peers */
     uint64_t wait_ns;    /**< time spent waiting for peers */
-    uint64_t skew_ns;    /**< sum over calls of last arrival minus first arrival */
+    uint64_t skew_ns;    /**< sum over calls of last arrival minus first arrival; cuda: minus this rank's own */
+    uint64_t waits;      /**< calls that wait_ns and skew_ns are sums of; cuda: kernels, each replay counted */
 } tpcomm_stats_t;
 
 /**

@@ -280,6 +280,7 @@ class stats_t(Structure):
         ("wire_bytes", c_uint64),
         ("wait_ns", c_uint64),
         ("skew_ns", c_uint64),
+        ("waits", c_uint64),
     ]
 
 
@@ -320,6 +321,7 @@ PROTOTYPES = {
     "graph_capture_begin": (status_t, [comm_p]),
     "graph_capture_end": (status_t, [comm_p]),
     "set_op_timeout": (status_t, [comm_p, c_uint32]),
+    "note_waits": (status_t, [comm_p, c_int32]),
     "group_create": (status_t, [comm_p, POINTER(c_int32), c_int32, c_char_p, POINTER(comm_p)]),
     "group_split": (status_t, [comm_p, c_int32, c_int32, c_char_p, POINTER(comm_p)]),
     "group_shrink": (status_t, [comm_p, POINTER(c_int32), c_int32, POINTER(comm_p)]),

@@ -211,6 +211,10 @@ class Comm:
         """Change the limit of each wait in a collective, from the next wait on."""
         self._call(lib.set_op_timeout, uint32("timeout_ms", timeout_ms))
 
+    def note_waits(self, on: bool = True) -> None:
+        """Have this rank's kernels on a GPU note how long each call waits and for whom, in replays too; stats() tells."""
+        self._call(lib.note_waits, _abi.ON if on else _abi.OFF)
+
     # ---- graphs: calls on a capturing stream become part of its graph; these brackets compare the ranks' captures
 
     def graph_capture_begin(self) -> None:
@@ -375,7 +379,8 @@ class Comm:
                 if status == _abi.ERR_INVALID_ARG:  # past the last
                     return found
                 check(status)
-                found[py_text(lib.path_name(made.path))] = Stats(made.calls, made.bytes, made.wire_bytes, made.wait_ns, made.skew_ns)
+                found[py_text(lib.path_name(made.path))] = Stats(made.calls, made.bytes, made.wire_bytes, made.wait_ns, made.skew_ns,
+                                                                      made.waits)
 
     def flight_dump(self, path: Any) -> None:
         """Write this rank's last calls in all its groups to a file; tools/tpcomm_flight.py compares those of all ranks."""

@@ -47,7 +47,8 @@ class Stats:
     bytes: int  #: message bytes of those calls
     wire_bytes: int  #: bytes this rank wrote for its peers
     wait_ns: int  #: time spent waiting for peers
-    skew_ns: int  #: sum over calls of last arrival minus first arrival
+    skew_ns: int  #: sum over calls of last arrival minus first arrival; on a GPU minus this rank's own
+    waits: int = 0  #: calls that these two are of; on a GPU kernels that noted it, each replay counted
 
 
 @dataclass(frozen=True)

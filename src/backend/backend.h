@@ -86,6 +86,11 @@ typedef struct {
     int32_t last_rank;   /**< who arrived last; -1: not known */
 } tpc_outcome_t;
 
+/** Of calls that ran on a device. */
+typedef struct {
+    uint64_t calls, wait_ns;
+} tpc_waits_t;
+
 struct tpc_backend {
     const char *name;
     tpcomm_device_kind_t device_kind;
@@ -118,6 +123,14 @@ struct tpc_backend {
     void (*poll)(void *state);
     /** The limit of each wait has changed, for whoever does not read it where the host does. */
     tpcomm_status_t (*set_timeout)(void *state, uint32_t timeout_ms);
+    /**
+     * Of a device that carries calls long after they were made, and again in each replay of a graph: note how long each
+     * waits, or no more; what was noted of a path's calls; and in how many a rank came last. NULL, all three: waits are
+     * known when a call returns (tpc_outcome_t), or not at all. The two that tell: any thread; cheap.
+     */
+    tpcomm_status_t (*note_waits)(void *state, bool on);
+    tpc_waits_t (*waits)(const void *state, tpcomm_path_t path);
+    uint64_t (*times_last)(const void *state, int32_t rank);
     /** NULL if calls may be made on this stream, else why not (static text). */
     const char *(*check_stream)(void *state, tpcomm_stream_t stream);
     /** Last call that a rank is known to have begun. Any thread. */

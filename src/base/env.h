@@ -51,6 +51,7 @@
     X(LOG,             "LOG",             WORD, LOCAL,  "warn",   0, 0,           "",      "none|error|warn|info|debug", "log level")                         \
     X(LOG_SUBSYS,      "LOG_SUBSYS",      TEXT, LOCAL,  "",       0, 0,           "",      "", "only these subsystems, comma-separated")                      \
     X(LOG_FILE,        "LOG_FILE",        TEXT, LOCAL,  "",       0, 0,           "",      "", "log file instead of stderr; %h host, %p pid, %r rank") \
+    X(NOTE_WAITS,      "NOTE_WAITS",      BOOL, LOCAL,  "0",      0, 1,           "",      "", "kernels on a GPU note how long each call waits, and for whom (docs/health.md)") \
     X(FLIGHT_RECORDS,  "FLIGHT_RECORDS",  U64,  LOCAL,  "1024",   16, 1048576,    "calls", "", "last calls kept for each group (docs/health.md)")              \
     X(FLIGHT_DIR,      "FLIGHT_DIR",      TEXT, LOCAL,  "",       0, 0,           "",      "", "folder for the flight dumps of ranks whose group fails")       \
     X(STATUS_SOCKET,   "STATUS_SOCKET",   TEXT, LOCAL,  "",       0, 0,           "",      "", "where a rank tells its state: path, @name, tcp:PORT[+N]; %h host, %p pid, %r rank")

@@ -195,6 +195,37 @@ tpcomm_status_t tpc_backend_set_timeout(tpc_backend_set_t *set, uint32_t timeout
     return first;
 }
 
+tpcomm_status_t tpc_backend_set_note_waits(tpc_backend_set_t *set, bool on) {
+    tpcomm_status_t first = TPCOMM_OK;
+    for (int32_t i = 0; i < set->count; i++) {
+        if (set->state[i] == NULL || set->list[i]->note_waits == NULL) continue;
+        tpcomm_status_t status = set->list[i]->note_waits(set->state[i], on);
+        if (first == TPCOMM_OK) first = status;
+    }
+    return first;
+}
+
+tpc_waits_t tpc_backend_set_waits(const tpc_backend_set_t *set, tpcomm_path_t path) {
+    tpc_waits_t sum = {0, 0};
+    for (int32_t i = 0; i < set->count; i++) {
+        const void *state = set->state[i];
+        if (state == NULL || set->list[i]->waits == NULL) continue;
+        tpc_waits_t waits = set->list[i]->waits(state, path);
+        sum.calls += waits.calls;
+        sum.wait_ns += waits.wait_ns;
+    }
+    return sum;
+}
+
+uint64_t tpc_backend_set_times_last(const tpc_backend_set_t *set, int32_t rank) {
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < set->count; i++) {
+        const void *state = set->state[i];
+        if (state != NULL && set->list[i]->times_last != NULL) sum += set->list[i]->times_last(state, rank);
+    }
+    return sum;
+}
+
 const char *tpc_backend_set_check_stream(const tpc_backend_set_t *set, tpcomm_stream_t stream) {
     const char *why_not = NULL;
     for (int32_t i = 0; i < set->count && why_not == NULL; i++)

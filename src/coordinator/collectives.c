@@ -113,7 +113,9 @@ static void count_call(tpcomm_t *comm, const tpc_request_t *request, uint64_t by
     add(&counters->wire_bytes, outcome->wire_bytes);
     add(&counters->wait_ns, outcome->wait_ns);
     add(&counters->skew_ns, outcome->skew_ns);
-    if (outcome->last_rank >= 0) add(&comm->times_last[outcome->last_rank], 1);
+    if (outcome->last_rank < 0) return;
+    add(&counters->waits, 1);
+    add(&comm->times_last[outcome->last_rank], 1);
 }
 
 tpcomm_status_t tpc_comm_break(tpcomm_t *comm, const char *plane, const tpc_flight_record_t *record,

@@ -408,6 +408,8 @@ static tpcomm_status_t make_parts(tpcomm_t *comm, const tpc_team_t *team, bool i
         status = tpc_table_check_nccl(table, tpc_backend_set_version(&comm->backends, TPCOMM_PATH_NCCL));
     if (status == TPCOMM_OK)
         status = tpc_dispatch_new(&comm->agreed, table, comm->backends.list, comm->backends.why_not, &comm->dispatch);
+    if (status == TPCOMM_OK && comm->world->settings->env.value[TPC_ENV_NOTE_WAITS].u64 != 0)
+        status = tpc_backend_set_note_waits(&comm->backends, true);
     if (status == TPCOMM_OK) status = tpc_hook("watch", comm->rank);
     if (status == TPCOMM_OK && is_world) status = tpc_world_watch(comm->world);
     return status;

@@ -17,7 +17,8 @@
 
 /** What a path carried; written by the calling thread, read by any. */
 typedef struct {
-    _Atomic uint64_t calls, bytes, wire_bytes, wait_ns, skew_ns;
+    _Atomic uint64_t calls, bytes, wire_bytes;
+    _Atomic uint64_t waits, wait_ns, skew_ns; /**< waits: calls that the other two are of */
 } tpc_counters_t;
 
 /** One order of calls of a group: the device's collectives, or the host messages. */
@@ -118,6 +119,14 @@ tpcomm_status_t tpc_comm_check_owner(const tpcomm_t *comm);
 
 /** Checks that every function which talks to peers begins with: not NULL, not a forked child, not failed. */
 tpcomm_status_t tpc_comm_check(tpcomm_t *comm);
+
+/** What is known of waits so far: of calls when they returned, and of what kernels have noted. Any thread. */
+typedef struct {
+    uint64_t calls; /**< that the rest is of */
+    uint64_t wait_ns, skew_ns;
+} tpc_comm_waits_t;
+tpc_comm_waits_t tpc_comm_waits(const tpcomm_t *comm, tpcomm_path_t path);
+uint64_t tpc_comm_times_last(const tpcomm_t *comm, int32_t rank);
 
 /** Run a call whose arguments are checked; comm->device.busy is held. norm: of a call with one, every default filled
  * in; else NULL. */

@@ -48,6 +48,20 @@ tpcomm_status_t tpcomm_comm_info(const tpcomm_t *comm, tpcomm_info_t *info) {
     return tpc_struct_out("tpcomm_info", &known, sizeof known, info);
 }
 
+tpc_comm_waits_t tpc_comm_waits(const tpcomm_t *comm, tpcomm_path_t path) {
+    const tpc_counters_t *counters = &comm->counters[path];
+    tpc_waits_t noted = tpc_backend_set_waits(&comm->backends, path);
+    return (tpc_comm_waits_t){.calls = atomic_load_explicit(&counters->waits, memory_order_relaxed) + noted.calls,
+                              .wait_ns = atomic_load_explicit(&counters->wait_ns, memory_order_relaxed) + noted.wait_ns,
+                              .skew_ns =
+                                  atomic_load_explicit(&counters->skew_ns, memory_order_relaxed) + noted.wait_ns};
+}
+
+uint64_t tpc_comm_times_last(const tpcomm_t *comm, int32_t rank) {
+    uint64_t counted = atomic_load_explicit(&comm->times_last[rank], memory_order_relaxed);
+    return counted + tpc_backend_set_times_last(&comm->backends, rank);
+}
+
 tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank_info_t *info) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
     if (rank < 0 || rank >= comm->size)
@@ -57,7 +71,7 @@ tpcomm_status_t tpcomm_rank_info(const tpcomm_t *comm, int32_t rank, tpcomm_rank
                                 .pid = member->pid != 0 ? member->pid : member->said_pid,
                                 .same_process = member->same_process,
                                 .seq = tpc_comm_rank_seq(comm, rank),
-                                .times_last = comm->times_last[rank]};
+                                .times_last = tpc_comm_times_last(comm, rank)};
     snprintf(known.host, sizeof known.host, "%s", member->host_id);
     if (comm->agreed.device_kind == TPCOMM_DEVICE_CUDA) {
         char link[TPC_PAIR_TEXT_BYTES];
@@ -74,12 +88,14 @@ tpcomm_status_t tpcomm_stats(const tpcomm_t *comm, int32_t index, tpcomm_stats_t
     for (tpcomm_path_t path = 1; path < TPC_PATH_END; path++) {
         if (tpc_dispatch_why_not(comm->dispatch, path) != NULL || count++ != index) continue;
         const tpc_counters_t *counters = &comm->counters[path];
+        tpc_comm_waits_t waits = tpc_comm_waits(comm, path);
         tpcomm_stats_t known = {.path = path,
                                 .calls = atomic_load_explicit(&counters->calls, memory_order_relaxed),
                                 .bytes = atomic_load_explicit(&counters->bytes, memory_order_relaxed),
                                 .wire_bytes = atomic_load_explicit(&counters->wire_bytes, memory_order_relaxed),
-                                .wait_ns = atomic_load_explicit(&counters->wait_ns, memory_order_relaxed),
-                                .skew_ns = atomic_load_explicit(&counters->skew_ns, memory_order_relaxed)};
+                                .wait_ns = waits.wait_ns,
+                                .skew_ns = waits.skew_ns,
+                                .waits = waits.calls};
         return tpc_struct_out("tpcomm_stats", &known, sizeof known, stats);
     }
     return tpc_error(TPCOMM_ERR_INVALID_ARG, "index is %d; this group has %d paths", index, count);

@@ -139,6 +139,13 @@ tpcomm_status_t tpcomm_async_status(const tpcomm_t *comm, tpcomm_error_t *error)
     return status != TPCOMM_OK ? status : known.status;
 }
 
+tpcomm_status_t tpcomm_note_waits(tpcomm_t *comm, int32_t on) {
+    if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    if (on != TPCOMM_ON && on != TPCOMM_OFF)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "on is %d; it is TPCOMM_ON or TPCOMM_OFF", on);
+    return tpc_backend_set_note_waits(&comm->backends, on == TPCOMM_ON);
+}
+
 tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeout_ms) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
     const tpc_env_row_t *row = &tpc_env_table[TPC_ENV_OP_TIMEOUT_MS];

@@ -179,8 +179,7 @@ static void emit_group(tpc_emit_t *emit, const tpcomm_t *comm, uint64_t most, ui
         const tpc_member_t *member = tpc_bootstrap_member(comm->world->bootstrap, comm->ranks[r]);
         tpc_emit(emit, "%s{\"rank\":%d,\"pid\":%d,\"host\":", r > 0 ? ",\n" : "", r, member->pid);
         tpc_emit_string(emit, member->host_id);
-        tpc_emit(emit, ",\"times_last\":%llu}",
-                 (unsigned long long)atomic_load_explicit(&comm->times_last[r], memory_order_relaxed));
+        tpc_emit(emit, ",\"times_last\":%llu}", (unsigned long long)tpc_comm_times_last(comm, r));
     }
     tpc_emit(emit, "],\n\"paths\":[");
     const char *comma = "";
@@ -192,10 +191,11 @@ static void emit_group(tpc_emit_t *emit, const tpcomm_t *comm, uint64_t most, ui
                  tpcomm_path_name(path), (unsigned long long)calls,
                  (unsigned long long)atomic_load_explicit(&counters->bytes, memory_order_relaxed),
                  (unsigned long long)atomic_load_explicit(&counters->wire_bytes, memory_order_relaxed));
-        tpc_emit_us(emit, atomic_load_explicit(&counters->wait_ns, memory_order_relaxed));
+        tpc_comm_waits_t waits = tpc_comm_waits(comm, path);
+        tpc_emit_us(emit, waits.wait_ns);
         tpc_emit(emit, ",\"skew_us\":");
-        tpc_emit_us(emit, atomic_load_explicit(&counters->skew_ns, memory_order_relaxed));
-        tpc_emit(emit, "}");
+        tpc_emit_us(emit, waits.skew_ns);
+        tpc_emit(emit, ",\"waits\":%llu}", (unsigned long long)waits.calls);
         comma = ",\n";
     }
     tpc_emit(emit, "]");
@@ -287,8 +287,7 @@ static void emit_group_text(tpc_emit_t *emit, const tpcomm_t *comm) {
              comm->check == TPCOMM_CHECK_SYNC ? ", each call checked (TPCOMM_CHECK=sync)" : "",
              status == TPCOMM_OK ? "healthy" : tpcomm_status_name(status), status == TPCOMM_OK ? "" : ": ", text);
     tpc_emit(emit, "    times last:");
-    for (int32_t r = 0; r < comm->size; r++)
-        tpc_emit(emit, " %llu", (unsigned long long)atomic_load_explicit(&comm->times_last[r], memory_order_relaxed));
+    for (int32_t r = 0; r < comm->size; r++) tpc_emit(emit, " %llu", (unsigned long long)tpc_comm_times_last(comm, r));
     tpc_emit(emit, "\n");
     for (int path = 0; path < TPC_PATH_END; path++) {
         const tpc_counters_t *counters = &comm->counters[path];
@@ -296,10 +295,11 @@ static void emit_group_text(tpc_emit_t *emit, const tpcomm_t *comm) {
         if (calls == 0) continue;
         tpc_emit(emit, "    %-12s %llu calls, %llu bytes, waited ", tpcomm_path_name(path), (unsigned long long)calls,
                  (unsigned long long)atomic_load_explicit(&counters->bytes, memory_order_relaxed));
-        tpc_emit_us(emit, atomic_load_explicit(&counters->wait_ns, memory_order_relaxed));
+        tpc_comm_waits_t waits = tpc_comm_waits(comm, path);
+        tpc_emit_us(emit, waits.wait_ns);
         tpc_emit(emit, " us, skew ");
-        tpc_emit_us(emit, atomic_load_explicit(&counters->skew_ns, memory_order_relaxed));
-        tpc_emit(emit, " us\n");
+        tpc_emit_us(emit, waits.skew_ns);
+        tpc_emit(emit, " us in %llu calls\n", (unsigned long long)waits.calls);
     }
     plane_view_t views[PLANES];
     view_planes(comm, views);

@@ -8,6 +8,7 @@
  *   header        256 bytes
  *   epochs        TPC_AR_MAX_BLOCKS words, all equal between calls: the number of the next call, modulo wrap
  *   call headers  [parity][source rank], 16 bytes each: what each peer says it calls
+ *   waits         how long its owner's kernels have waited, where that was asked for
  *   slots         [parity][source], slot_bytes each: packets; every byte 0xFF (EMPTY) while no call is in flight
  */
 #ifndef TPC_CUSTOM_AR_ABI_H
@@ -36,19 +37,39 @@ typedef struct {
     uint64_t fail; /**< 0 while healthy; else status (negated, low half) and reporting rank + 1; written by any rank */
     uint32_t
         timeout_ms; /**< limit of each wait; written by the owner's host, read by kernels, so that graphs obey it */
-    unsigned char reserved2[116];
+    uint32_t notes_waits; /**< likewise: not 0: kernels note how long they wait */
+    unsigned char reserved2[112];
 } tpc_ar_header_t;
 
-/** What a kernel that fails tells its host: in pinned host memory, one a rank. Written before word. */
+#define TPC_AR_WAITS_PATHS 16
+
+/**
+ * What the owner's kernels have waited, by path, and for whom: in its workspace; what host code reads is a copy. A wait
+ * is from a call's header on its way to the last peer's that came.
+ */
+typedef struct {
+    struct {
+        uint64_t calls, wait_ns;
+    } path[TPC_AR_WAITS_PATHS];
+    uint64_t last[TPC_AR_MAX_RANKS]; /**< calls in which a rank was the last by more than TPC_AR_LAST_NS */
+} tpc_ar_waits_t;
+
+/* Less than this is a header's way: ranks that come so close together see each other come last. */
+#define TPC_AR_LAST_NS 2048u
+
+/** What kernels tell their host, when they fail and of waits: in pinned host memory, one a rank. Written before word.
+ */
 typedef struct {
     uint64_t word; /**< as tpc_ar_header_t.fail; 0: nothing */
     int32_t peer;  /**< rank at fault; -1: none */
     uint32_t epoch;
     uint64_t mine[2], theirs[2]; /**< MISMATCH: both call headers */
+    tpc_ar_waits_t waits;
 } tpc_ar_report_t;
 
 #define TPC_AR_EPOCH_OFFSET 256u
 #define TPC_AR_CALL_OFFSET  (TPC_AR_EPOCH_OFFSET + 4u * TPC_AR_MAX_BLOCKS)
+#define TPC_AR_WAITS_OFFSET (TPC_AR_CALL_OFFSET + 2u * TPC_AR_MAX_RANKS * 16u)
 #define TPC_AR_SLOT_OFFSET  4096u
 
 /**

@@ -262,13 +262,19 @@ static tpcomm_status_t agree_on_kernels(state_t *state, tpcomm_status_t status) 
     return status;
 }
 
-/* Header and epochs of the own workspace; everything else stays EMPTY. */
+/* A workspace's beginning: header, epochs, waits. Everything else stays EMPTY, the call headers too. */
+typedef struct {
+    tpc_ar_header_t header;
+    uint32_t epochs[TPC_AR_MAX_BLOCKS];
+    unsigned char call_headers[TPC_AR_WAITS_OFFSET - TPC_AR_CALL_OFFSET];
+    tpc_ar_waits_t waits;
+} first_t;
+_Static_assert(offsetof(first_t, waits) == TPC_AR_WAITS_OFFSET && sizeof(first_t) <= TPC_AR_SLOT_OFFSET, "layout");
+
 static tpcomm_status_t write_header(state_t *state) {
-    struct {
-        tpc_ar_header_t header;
-        uint32_t epochs[TPC_AR_MAX_BLOCKS];
-    } first;
+    first_t first;
     memset(&first, 0, sizeof first);
+    memset(first.call_headers, 0xFF, sizeof first.call_headers);
     memcpy(first.header.magic, "TPCOMMAR", 8);
     first.header.layout = TPC_AR_LAYOUT;
     first.header.rank = state->group.rank;
@@ -544,6 +550,28 @@ static tpcomm_status_t set_timeout(void *opaque, uint32_t timeout_ms) {
                       "cannot write the limit");
 }
 
+static tpcomm_status_t note_waits(void *opaque, bool on) {
+    state_t *state = opaque;
+    uint32_t word = on;
+    if (state->memory.own == NULL) return TPCOMM_OK;
+    return write_word(state, offsetof(tpc_ar_header_t, notes_waits), &word, sizeof word,
+                      "cannot have kernels note waits");
+}
+
+/* What this rank's kernels have written, as it is at this moment. */
+static tpc_waits_t waits(const void *opaque, tpcomm_path_t path) {
+    const state_t *state = opaque;
+    if (path >= TPC_AR_WAITS_PATHS) return (tpc_waits_t){0, 0};
+    const volatile tpc_ar_waits_t *noted = &state->control->reports[state->group.rank].waits;
+    return (tpc_waits_t){.calls = noted->path[path].calls, .wait_ns = noted->path[path].wait_ns};
+}
+
+static uint64_t times_last(const void *opaque, int32_t rank) {
+    const state_t *state = opaque;
+    const volatile tpc_ar_waits_t *noted = &state->control->reports[state->group.rank].waits;
+    return rank < TPC_AR_MAX_RANKS ? noted->last[rank] : 0;
+}
+
 /* A kernel looks at the host's word in a wait that lasts, and at this one as it begins. */
 static void outlived(void *opaque) {
     state_t *state = opaque;
@@ -583,6 +611,9 @@ const tpc_backend_t tpc_custom_ar_backend = {
     .rank_seq = rank_seq,
     .device_bytes = device_bytes,
     .set_timeout = set_timeout,
+    .note_waits = note_waits,
+    .waits = waits,
+    .times_last = times_last,
     .check_stream = check_stream,
     .run = run,
 };

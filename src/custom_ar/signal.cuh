@@ -169,6 +169,16 @@ TPC_DEVICE float warp_exchange(float x, int bits) {
     return __shfl_xor_sync(0xFFFFFFFFu, x, bits);
 }
 
+/** The greatest of a warp's values, which all its threads call together. */
+TPC_DEVICE uint32_t warp_most(uint32_t x) {
+#pragma unroll
+    for (int bits = 16; bits > 0; bits /= 2) {
+        uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, x, bits);
+        if (other > x) x = other;
+    }
+    return x;
+}
+
 TPC_DEVICE void wait_pause() {
     __nanosleep(64);
 }

@@ -217,6 +217,44 @@ template <bool EARLY = false> TPC_DEVICE void end_call(const tpc_ar_params_t &p)
     release_successor();
 }
 
+/* A thread's wait for a peer's header, in units of 64 ns, so that 32 bits hold four minutes. */
+#define TPC_WAIT_SHIFT 6
+#define TPC_WAIT_NONE  0u          /* the header was there already, or none is waited for */
+#define TPC_WAIT_ENDED 0xFFFFFFFFu /* the wait was given up */
+
+TPC_DEVICE uint32_t wait_since(uint64_t begun_ns) {
+    uint64_t units = ((timer_ns() - begun_ns) >> TPC_WAIT_SHIFT) + 1;
+    return units < TPC_WAIT_ENDED ? (uint32_t)units : TPC_WAIT_ENDED - 1;
+}
+
+/** In the workspace, and a copy for the host. */
+TPC_DEVICE void count_up(uint64_t *mine, uint64_t *hosts, uint64_t number) {
+    uint64_t sum = *mine + number;
+    *mine = sum;
+    if (hosts != nullptr) word_store(hosts, sum);
+}
+
+/**
+ * Note what block 0's header warp has waited, a thread a peer; all 32 call it. Who came last, as this rank sees it: the
+ * peer whose header came last, if that took longer than a header's way; this rank itself, if all were there before it.
+ * Out of line: it is asked for now and then, and would take registers from every call. One call of a rank is under way
+ * at a time, so nobody else counts here.
+ */
+static __device__ __noinline__ void note_wait(const tpc_ar_params_t &p, unsigned lane, uint32_t waited) {
+    uint32_t most = TPC_FAULT(wait_of_one_peer) ? waited : warp_most(waited);
+    uint32_t owner = ~warp_most(waited == most ? ~lane : 0); /* the first thread that waited so long */
+    if (lane != 0 || most == TPC_WAIT_ENDED) return;
+    uint32_t path = p.what >> 8 & (TPC_AR_WAITS_PATHS - 1);
+    tpc_ar_waits_t *mine = (tpc_ar_waits_t *)(own_workspace(p) + TPC_AR_WAITS_OFFSET);
+    tpc_ar_waits_t *hosts = p.report != nullptr ? &p.report->waits : nullptr;
+    count_up(&mine->path[path].calls, hosts != nullptr ? &hosts->path[path].calls : nullptr, 1);
+    count_up(&mine->path[path].wait_ns, hosts != nullptr ? &hosts->path[path].wait_ns : nullptr,
+             (uint64_t)most << TPC_WAIT_SHIFT);
+    if (most != TPC_WAIT_NONE && most <= TPC_AR_LAST_NS >> TPC_WAIT_SHIFT) return;
+    int last = most == TPC_WAIT_NONE ? p.rank : rank_after(p.rank, (int)owner + 1, p.size);
+    count_up(&mine->last[last], hosts != nullptr ? &hosts->last[last] : nullptr, 1);
+}
+
 /**
  * What a block's last warp does beside the others. Block 0's tells every peer what this call is, and compares with what
  * each says. Every block's advances epoch words, also those of blocks that this launch does not have: all are equal
@@ -227,24 +265,29 @@ TPC_DEVICE void accompany(const tpc_ar_params_t &p, const begun_t &begun, unsign
     int k = (int)lane + 1;
     bool exchanges = blockIdx.x == 0 && k < p.size;
     packet_t mine = call_header(p, epoch);
+    bool notes = blockIdx.x == 0 && setting_load(&header_of(own_workspace(p))->notes_waits) != 0;
     if (exchanges && !TPC_FAULT(no_header)) packet_store(call_header_of(p.workspace[k], p.rank, epoch), mine);
+    uint64_t begun_ns = notes ? timer_ns() : 0;
     /* By a lane that waits for no header, so that none waits for the count's answer. */
     uint32_t others = blockIdx.x == 0 && lane == TPC_AR_HEADER_THREADS - 1 ? count_in(p) : 0;
     waiter_t w = all_have_begun(begun);
     unsigned end = TPC_FAULT(epoch_of_grid_only) ? gridDim.x : TPC_AR_MAX_BLOCKS;
     for (unsigned b = blockIdx.x + lane * gridDim.x; b < end; b += TPC_AR_HEADER_THREADS * gridDim.x)
         epochs_of(p)[b] = next_epoch(epoch);
-    bool waits = exchanges && !w.dead && !TPC_FAULT(header_not_awaited);
-    if (!waits) {
-        if (others != 0 && !TPC_FAULT(overlap_unseen)) report_failure(p, TPCOMM_ERR_OVERLAP, p.rank, epoch);
-        return;
+    uint32_t waited = w.dead ? TPC_WAIT_ENDED : TPC_WAIT_NONE;
+    if (exchanges && !w.dead && !TPC_FAULT(header_not_awaited)) {
+        int peer = rank_after(p.rank, k, p.size);
+        const unsigned char *slot = call_header_of(own_workspace(p), peer, epoch);
+        auto arrived = [=](packet_t packet) { return (uint32_t)packet.low == epoch && (uint32_t)packet.high == epoch; };
+        bool there = notes && arrived(packet_load(slot));
+        packet_t theirs = await_packet(p, slot, peer, epoch, w, arrived, true);
+        if (notes) waited = w.dead ? TPC_WAIT_ENDED : there ? TPC_WAIT_NONE : wait_since(begun_ns);
+        if (!w.dead && (theirs.low != mine.low || theirs.high != mine.high))
+            report_failure(p, TPCOMM_ERR_MISMATCH, peer, epoch);
+    } else if (others != 0 && !TPC_FAULT(overlap_unseen)) {
+        report_failure(p, TPCOMM_ERR_OVERLAP, p.rank, epoch);
     }
-    int peer = rank_after(p.rank, k, p.size);
-    packet_t theirs = await_packet(
-        p, call_header_of(own_workspace(p), peer, epoch), peer, epoch, w,
-        [=](packet_t packet) { return (uint32_t)packet.low == epoch && (uint32_t)packet.high == epoch; }, true);
-    if (!w.dead && (theirs.low != mine.low || theirs.high != mine.high))
-        report_failure(p, TPCOMM_ERR_MISMATCH, peer, epoch);
+    if (notes) note_wait(p, lane, waited);
 }
 
 #endif

@@ -2,6 +2,8 @@
 /* The scenarios. */
 #include "cases.h"
 
+#include <string.h>
+
 #include <algorithm>
 
 #include "group.h"
@@ -137,6 +139,50 @@ static std::string many(config_t &config) {
     return run_healthy(group);
 }
 
+/* ------------------------------------------------------------------ waits */
+
+/* What a rank has noted of its waits: "" if that is as many calls as there were, of which at most `lasts` name
+ * somebody, the late rank at least once; and if the host has a copy. */
+static std::string check_waits(const group_t &group, int rank, int late, uint64_t late_ns) {
+    const tpc_ar_waits_t *waits = group.waits(rank);
+    uint64_t calls = 0, wait_ns = 0, lasts = 0;
+    for (int i = 0; i < TPC_AR_WAITS_PATHS; i++) calls += waits->path[i].calls, wait_ns += waits->path[i].wait_ns;
+    for (int i = 0; i < TPC_AR_MAX_RANKS; i++) lasts += waits->last[i];
+    std::string who = "rank " + std::to_string(rank) + " has noted ";
+    if (memcmp(waits, &group.report[(size_t)rank]->waits, sizeof *waits) != 0) return who + "other than the host sees";
+    if (group.header(rank)->notes_waits == 0) return calls + wait_ns + lasts == 0 ? "" : who + "what it should not";
+    if (calls != group.calls()) return who + std::to_string(calls) + " calls of " + std::to_string(group.calls());
+    if (lasts > calls) return who + std::to_string(lasts) + " that came last in " + std::to_string(calls) + " calls";
+    if (waits->last[late] == 0) return who + "nothing of rank " + std::to_string(late) + ", which was late";
+    if (rank == late && wait_ns >= late_ns) return who + std::to_string(wait_ns) + " ns, though others waited for it";
+    if (rank != late && wait_ns < late_ns) return who + std::to_string(wait_ns) + " ns, but has waited longer";
+    return "";
+}
+
+/* Check that ranks which note their waits know how long they have waited and for whom, a late rank that it was late,
+ * and that others note nothing. */
+static std::string waits(config_t &config) {
+    static const uint64_t lates_ns[] = {100000000, 3000000000, 20000000000};
+    random_t random = numbers(config);
+    int size = random.pick(sizes), late = random.between(0, size - 1), calls = random.between(1, 4);
+    uint64_t late_ns = random.pick(lates_ns);
+    config.time_passes = true;
+    begin(size, config);
+    group_t group(size, random.pick(slots), draw_epoch(random), random);
+    for (int r = 0; r < size; r++) {
+        group.header(r)->timeout_ms = 60000;
+        if (random.chance(.8)) group.note_waits(r);
+    }
+    int when = random.between(0, calls - 1);
+    for (int i = 0; i < calls; i++) {
+        group.make(group.draw_call());
+        if (i == when) delay_last(late, late_ns + 1000000000);
+    }
+    std::string wrong = run_healthy(group);
+    for (int r = 0; r < size && wrong.empty(); r++) wrong = check_waits(group, r, late, late_ns);
+    return wrong;
+}
+
 /* ------------------------------------------------------------------ failures */
 
 static const uint32_t TIMEOUT = (uint32_t)-TPCOMM_ERR_TIMEOUT, MISMATCH = (uint32_t)-TPCOMM_ERR_MISMATCH,
@@ -181,6 +227,8 @@ static std::string missing_calls(config_t &config, bool rings) {
             at_step((int64_t)random.below(1u << random.between(4, 16)), [=] { *timeout_ms = limit; });
         }
     }
+    for (int r = 0; r < size; r++)
+        if (random.chance(.1)) group.note_waits(r);
     for (int i = 0; i < healthy; i++) group.make(draw_call(group, rings));
     uint64_t arrival_ns = (soonest_ms + 1000) * 1000000;
     for (int i = 0; i <= after; i++) {
@@ -321,6 +369,7 @@ const case_t cases[] = {{"dtypes", 60, dtypes},
                         {"mismatch", 200, mismatch},
                         {"overlap", 200, overlap},
                         {"ring", 60, ring},
+                        {"waits", 60, waits},
                         {"missing_ring", 40, missing_ring},
                         {"alone", 200, alone},
                         {"many", 12, many},

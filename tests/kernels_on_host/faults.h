@@ -41,6 +41,7 @@
     X(norm_results_one_half, "norms", "WRA")   /* two-shot: results of all epochs travel through one half */           \
     X(norm_late_dependency, "norms", "WR")     /* the same in calls with a norm */                                     \
     X(sum_cut_off, "norms", "WRA")             /* a sum is not rounded */                                              \
+    X(wait_of_one_peer, "waits", "WRA")        /* what is noted is the first thread's wait */                          \
     X(half_counted_out, "mixed", "WRA")        /* a call leaves only half of itself behind */                          \
     X(overlap_unseen, "overlap", "WRA")        /* two calls of a rank at once */                                       \
     X(victim_named, "missing", "WRA")     /* a wait for a rank that itself waits for the missing one reports first */  \

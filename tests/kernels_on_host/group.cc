@@ -56,6 +56,7 @@ group_t::group_t(int size, size_t slot_bytes, uint32_t first_epoch, random_t &ra
         unsigned char *memory = hostrun::allocate(r, bytes, "workspace");
         memset(memory, 0xFF, bytes);
         memset(memory, 0, sizeof(tpc_ar_header_t));
+        memset(memory + TPC_AR_WAITS_OFFSET, 0, sizeof(tpc_ar_waits_t));
         ((tpc_ar_header_t *)memory)->timeout_ms = 1000;
         for (size_t b = 0; b < TPC_AR_MAX_BLOCKS; b++) ((uint32_t *)(memory + TPC_AR_EPOCH_OFFSET))[b] = first_epoch;
         workspace.push_back(memory);
@@ -116,6 +117,7 @@ tpc_ar_shape_t group_t::draw_ring_shape() {
 tpc_ar_shape_t group_t::draw_shape() {
     static const int threads[] = {1, 2, 7, 8, 16, 32, 48};
     tpc_ar_shape_t shape = {random.between(1, 4), random.pick(threads), random.between(1, 2)};
+    if (whole_warps) shape.threads = shape.threads > 32 ? 64 : 32;
     return shape;
 }
 

@@ -67,6 +67,11 @@ class group_t {
 
     size_t calls() const { return made.size(); }
     uint32_t epoch_of(size_t call) const;
+    /** A rank's kernels note their waits from now on; blocks of all ranks are whole warps, as they are on a GPU. */
+    void note_waits(int rank) { header(rank)->notes_waits = 1, whole_warps = true; }
+    const tpc_ar_waits_t *waits(int rank) const {
+        return (const tpc_ar_waits_t *)(workspace[(size_t)rank] + TPC_AR_WAITS_OFFSET);
+    }
     tpc_ar_header_t *header(int rank) const { return (tpc_ar_header_t *)workspace[(size_t)rank]; }
     /** Negated status in the rank's failure word; 0: healthy. */
     uint32_t failure(int rank) const { return (uint32_t)header(rank)->fail; }
@@ -87,6 +92,7 @@ class group_t {
     const size_t slot_bytes;
     const tpc_ar_ring_t ring;
     const uint32_t first_epoch;
+    bool whole_warps = false;
     hostrun::random_t &random;
     std::vector<unsigned char *> workspace;
     std::vector<call_t> made;

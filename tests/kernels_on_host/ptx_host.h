@@ -76,6 +76,17 @@ TPC_DEVICE bool team_any(unsigned id, unsigned threads, bool mine) {
 TPC_DEVICE float warp_exchange(float x, int bits) {
     return hostrun::warp_exchange(x, bits);
 }
+TPC_DEVICE uint32_t warp_most(uint32_t x) {
+    for (int bits = 16; bits > 0; bits /= 2) {
+        float given;
+        uint32_t other;
+        memcpy(&given, &x, 4);
+        given = hostrun::warp_exchange(given, bits);
+        memcpy(&other, &given, 4);
+        if (other > x) x = other;
+    }
+    return x;
+}
 
 TPC_DEVICE uint64_t timer_ns() {
     return hostrun::clock_ns();
