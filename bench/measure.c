@@ -204,7 +204,7 @@ static tpcomm_status_t begin_course(measurement_t *m, const bench_work_t *work, 
 
 typedef struct {
     uint64_t calls[TPC_PATH_END];
-    uint64_t all, wait_ns, skew_ns;
+    uint64_t waits, wait_ns, skew_ns; /* waits: calls that the other two are of */
 } counters_t;
 
 static tpcomm_status_t read_counters(const bench_lane_t *lane, counters_t *counters_p) {
@@ -214,7 +214,7 @@ static tpcomm_status_t read_counters(const bench_lane_t *lane, counters_t *count
         tpcomm_status_t status = tpcomm_stats(lane->comm, i, &stats);
         if (status != TPCOMM_OK) return status;
         if (stats.path >= 0 && stats.path < TPC_PATH_END) counters_p->calls[stats.path] = stats.calls;
-        counters_p->all += stats.calls;
+        counters_p->waits += stats.waits;
         counters_p->wait_ns += stats.wait_ns;
         counters_p->skew_ns += stats.skew_ns;
     }
@@ -441,7 +441,7 @@ static tpcomm_status_t run_round(const measurement_t *m, course_t *course, size_
     if (status == TPCOMM_OK) {
         course->wait_ns += (double)(after.wait_ns - before.wait_ns);
         course->skew_ns += (double)(after.skew_ns - before.skew_ns);
-        course->counted_calls += after.all - before.all;
+        course->counted_calls += after.waits - before.waits;
     }
     if (status == TPCOMM_OK && check) status = check_round(m, course, variant, round);
     return status == TPCOMM_OK ? add_counters(course, &before) : status;

@@ -286,6 +286,68 @@ static tpcomm_status_t look_at_arrivals(run_t *run, bench_probe_t *probe) {
     return status;
 }
 
+/** What this rank's kernels have noted so far, over all paths. */
+typedef struct {
+    uint64_t waits, wait_ns, last[TPCOMM_MAX_RANKS];
+} noted_t;
+
+static tpcomm_status_t read_noted(const bench_lane_t *lane, noted_t *noted_p) {
+    tpcomm_stats_t stats = {.struct_size = sizeof stats};
+    tpcomm_rank_info_t info = {.struct_size = sizeof info};
+    tpcomm_status_t status = TPCOMM_OK;
+    memset(noted_p, 0, sizeof *noted_p);
+    for (int32_t i = 0; i < lane->stats_count && status == TPCOMM_OK; i++) {
+        status = tpcomm_stats(lane->comm, i, &stats);
+        noted_p->waits += stats.waits;
+        noted_p->wait_ns += stats.wait_ns;
+    }
+    for (int32_t r = 0; r < lane->ranks && status == TPCOMM_OK; r++) {
+        status = tpcomm_rank_info(lane->comm, r, &info);
+        noted_p->last[r] = info.times_last;
+    }
+    return status;
+}
+
+static tpcomm_status_t tell_noted(const bench_lane_t *lane, const noted_t *before, const noted_t *after,
+                                  bench_probe_t *probe) {
+    enum { WIDTH = 2 + TPCOMM_MAX_RANKS };
+    double mine[WIDTH] = {(double)(after->waits - before->waits), (double)(after->wait_ns - before->wait_ns)};
+    double all[TPCOMM_MAX_RANKS * WIDTH], calls = 0, last[TPCOMM_MAX_RANKS] = {0};
+    for (int32_t r = 0; r < lane->ranks; r++) mine[2 + r] = (double)(after->last[r] - before->last[r]);
+    tpcomm_status_t status = tpcomm_host_all_gather(lane->comm, mine, all, sizeof mine, 0);
+    if (status != TPCOMM_OK) return status;
+    for (int32_t r = 0; r < lane->ranks; r++) {
+        const double *its = all + (size_t)r * WIDTH;
+        if (its[0] > 0) probe->noted_wait_us[r] = its[1] / 1000 / its[0];
+        calls += its[0];
+        for (int32_t k = 0; k < lane->ranks; k++) last[k] += its[2 + k];
+    }
+    for (int32_t r = 0; r < lane->ranks && calls > 0; r++) probe->noted_last_percent[r] = 100 * last[r] / calls;
+    return TPCOMM_OK;
+}
+
+/** Batches as they are timed, with kernels that note their waits. */
+static tpcomm_status_t look_at_noted(run_t *run, bench_probe_t *probe) {
+    bench_prober_t *prober = run->prober;
+    bench_lane_t *lane = prober->lane;
+    noted_t before, after;
+    tpcomm_status_t status = TPCOMM_OK;
+    if (prober->how->graph) status = capture(run, prober->how->calls, &run->graph);
+    if (status == TPCOMM_OK) status = bench_lane_settle(lane);
+    if (status == TPCOMM_OK) status = run_batch(run); /* ranks come to the first batch as their launches do */
+    if (status == TPCOMM_OK) status = bench_lane_settle(lane);
+    if (status == TPCOMM_OK) status = read_noted(lane, &before);
+    if (status == TPCOMM_OK) status = bench_agree(lane->comm, tpcomm_note_waits(lane->comm, TPCOMM_ON));
+    for (int replay = 0; replay < REPLAYS && status == TPCOMM_OK; replay++) status = run_batch(run);
+    if (status == TPCOMM_OK) status = bench_device_sync(lane->device);
+    if (status == TPCOMM_OK) status = bench_agree(lane->comm, tpcomm_note_waits(lane->comm, TPCOMM_OFF));
+    if (status == TPCOMM_OK) status = read_noted(lane, &after);
+    if (status == TPCOMM_OK) status = tell_noted(lane, &before, &after, probe);
+    if (status == TPCOMM_OK && run->graph) status = drop(run, run->graph);
+    run->graph = NULL;
+    return status;
+}
+
 /** Clocks: of one GPU there is one, whoever asks; of several, as the host sees them. */
 static tpcomm_status_t compare_clocks(bench_prober_t *prober) {
     bench_lane_t *lane = prober->lane;
@@ -365,7 +427,10 @@ static void nothing_known(bench_probe_t *probe) {
     memset(probe, 0, sizeof *probe);
     probe->gemm_alone_us = probe->gemm_beside_us = probe->call_beside_us = NAN;
     probe->skew_us = probe->skew_p95_us = probe->from_last_us = probe->clock_error_us = NAN;
-    for (int32_t r = 0; r < TPCOMM_MAX_RANKS; r++) probe->wait_us[r] = probe->last_percent[r] = NAN;
+    for (int32_t r = 0; r < TPCOMM_MAX_RANKS; r++) {
+        probe->wait_us[r] = probe->last_percent[r] = NAN;
+        probe->noted_wait_us[r] = probe->noted_last_percent[r] = NAN;
+    }
 }
 
 tpcomm_status_t bench_probe(bench_prober_t *prober, const bench_work_t *work, const bench_variant_t *variant,
@@ -396,6 +461,7 @@ tpcomm_status_t bench_probe(bench_prober_t *prober, const bench_work_t *work, co
         }
     }
     if (status == TPCOMM_OK && prober->stamps) status = look_at_arrivals(&run, &probe);
+    if (status == TPCOMM_OK && prober->stamps && variant->doer == BENCH_TPCOMM) status = look_at_noted(&run, &probe);
     if (status == TPCOMM_OK) *probe_p = probe;
     return status;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * What a call takes of a GPU, apart from its time: the kernels' size, how much slower a matrix product beside it gets,
- * and when each rank arrives at a call and how long it waits there, by kernels that look at the GPU's clock right
- * before and behind it. In runs of their own, since they change the times.
+ * and when each rank arrives at a call and how long it waits there: by kernels that look at the GPU's clock right
+ * before and behind it, and as the library's kernels themselves note it. In runs of their own, since they change the
+ * times.
  */
 #ifndef BENCH_PROBE_H
 #define BENCH_PROBE_H
@@ -27,6 +28,9 @@ typedef struct {
     double last_percent[TPCOMM_MAX_RANKS]; /**< how often each was the last */
     double from_last_us;   /**< from the last arrival to the last rank's end, median: with the looks at the clock */
     double clock_error_us; /**< by how much clocks of different GPUs may disagree */
+    /* The same calls without those looks, as the library's own kernels noted them: NaN where they do not. */
+    double noted_wait_us[TPCOMM_MAX_RANKS]; /**< of each rank, from its header on its way to the last peer's, mean */
+    double noted_last_percent[TPCOMM_MAX_RANKS]; /**< how often each was the last, as the ranks saw it */
 } bench_probe_t;
 
 typedef struct bench_prober bench_prober_t;

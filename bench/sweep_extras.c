@@ -71,6 +71,8 @@ static void print_arrivals(FILE *file, const bench_sweep_t *sweep, const bench_s
     fputs("  ", file);
     for (int32_t r = 0; r < ranks; r++)
         fprintf(file, "%s%.2f (%.0f%%)", r ? ", " : "", probe->wait_us[r], probe->last_percent[r]);
+    for (int32_t r = 0; r < ranks && !isnan(probe->noted_wait_us[r]); r++)
+        fprintf(file, "%s%.2f (%.0f%%)", r ? ", " : "; ", probe->noted_wait_us[r], probe->noted_last_percent[r]);
     fputc('\n', file);
 }
 
@@ -138,7 +140,7 @@ void bench_sweep_print_extras(FILE *file, const bench_sweep_t *sweep, const benc
     if (sweep->probing.arrivals && gpu) {
         fprintf(file, "\narrivals at a call by the GPUs' clocks; us\n#%11s %5s %-*s %8s %8s %9s %7s  %s\n", "size",
                 "type", ASKED_WIDTH, "asked", "skew", "p95", "from last", "clocks",
-                "wait of each rank (how often last)");
+                "wait of each rank (how often last); as its own kernels note it");
         print_table(file, sweep, result, ARRIVALS);
     }
     if (sweep->probing.arrivals && !gpu && any_counted(sweep, result)) {

@@ -58,10 +58,14 @@ static void add_arrivals(tpc_json_writer_t *w, tpc_json_node_t *parent, const be
     tpc_json_add_double(w, node, "from_last_us", probe->from_last_us);
     tpc_json_add_double(w, node, "clock_error_us", probe->clock_error_us);
     tpc_json_node_t *waits = tpc_json_add_array(w, node, "wait_us"),
-                    *last = tpc_json_add_array(w, node, "last_percent");
+                    *last = tpc_json_add_array(w, node, "last_percent"),
+                    *noted = tpc_json_add_array(w, node, "noted_wait_us"),
+                    *noted_last = tpc_json_add_array(w, node, "noted_last_percent");
     for (int32_t r = 0; r < ranks; r++) {
         tpc_json_add_double(w, waits, NULL, probe->wait_us[r]);
         tpc_json_add_double(w, last, NULL, probe->last_percent[r]);
+        tpc_json_add_double(w, noted, NULL, probe->noted_wait_us[r]);
+        tpc_json_add_double(w, noted_last, NULL, probe->noted_last_percent[r]);
     }
 }
 

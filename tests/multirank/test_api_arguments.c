@@ -144,6 +144,11 @@ static void introspection(tpcomm_t *comm) {
     CHECK_OK(tpcomm_set_op_timeout(comm, 59000));
     CHECK_OK(tpcomm_comm_info(comm, &info));
     CHECK_EQ(info.op_timeout_ms, 59000);
+    CHECK_STATUS(tpcomm_note_waits(NULL, TPCOMM_ON), TPCOMM_ERR_INVALID_ARG);
+    CHECK_STATUS(tpcomm_note_waits(comm, TPCOMM_DEFAULT), TPCOMM_ERR_INVALID_ARG);
+    CHECK_STATUS(tpcomm_note_waits(comm, 3), TPCOMM_ERR_INVALID_ARG);
+    CHECK_OK(tpcomm_note_waits(comm, TPCOMM_ON));
+    CHECK_OK(tpcomm_note_waits(comm, TPCOMM_OFF));
 }
 
 static void body(rank_t *rank) {

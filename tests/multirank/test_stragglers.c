@@ -96,6 +96,7 @@ static void late(rank_t *rank) {
     for (int i = 0; i < 2; i++) {
         tpcomm_stats_t stats = stats_of(rank->comm, calls[i].path);
         CHECK(stats.skew_ns > 0 && stats.calls >= 3);
+        CHECK_EQ(stats.waits, stats.calls);
         if (rank->rank != late_rank && stats.wait_ns == 0) FAIL("%s: no wait", tpcomm_path_name(calls[i].path));
     }
     CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* nobody looks at a communicator that is gone */

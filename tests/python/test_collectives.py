@@ -197,6 +197,8 @@ def facts(comm):
     assert f"rank {comm.rank} of {comm.size}" in repr(comm)
     comm.set_op_timeout(12345)
     assert comm.info().op_timeout_ms == 12345
+    comm.note_waits()
+    comm.note_waits(False)
     for r in range(comm.size):
         peer = comm.rank_info(r)
         assert peer.rank == r and peer.pid > 0 and peer.host
