@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "bench.h"
 #include "lists.h"
 #include "number.h"
@@ -18,13 +19,16 @@
 #include "text.h"
 
 enum { MODE_BOTH, MODE_EAGER, MODE_GRAPH };
-enum { DTYPES_MAX = 12, OPS_MAX = 8, POINTS_MAX = 512 };
+enum { DTYPES_MAX = 12, OPS_MAX = 8, POINTS_MAX = 512, HIDDENS_MAX = 8 };
+
+/* Shorter measurements than this tell nothing. */
+static const double least_row_ms = 2;
 
 typedef struct {
-    const char *output, *op, *min_bytes, *max_bytes, *dtype, *groups;
+    const char *output, *op, *hidden, *min_bytes, *max_bytes, *dtype, *groups;
     bench_where_t where;
-    uint64_t hidden, factor, iters, warmup, calls;
-    double row_ms;
+    uint64_t factor, iters, warmup, calls;
+    double row_ms, budget_s;
     int32_t mode;
 } settings_t;
 
@@ -33,7 +37,9 @@ static const bench_option_t options[] = {
     BENCH_TEXT("op", false, settings_t, op, "LIST",
                "collectives, each with rows of its own: all_reduce, broadcast, all_gather, reduce_scatter, "
                "all_reduce_rms_norm"),
-    BENCH_U64("hidden", 0, settings_t, hidden, "H", 8, 16384, "elements of a row of all_reduce_rms_norm"),
+    BENCH_TEXT("hidden", false, settings_t, hidden, "LIST",
+               "elements of a row of all_reduce_rms_norm, 8 to 16384: 4096,8192; each with rows of its own, for what "
+               "is nearest to it"),
     BENCH_LETTER_TEXT("minbytes", 'b', settings_t, min_bytes, "SIZE",
                       "smallest message; K, M and G are powers of 1024"),
     BENCH_LETTER_TEXT("maxbytes", 'e', settings_t, max_bytes, "SIZE", "greatest message"),
@@ -45,6 +51,8 @@ static const bench_option_t options[] = {
               "samples of every measurement; as many as fit --row-ms, 100 to 1000, unless given"),
     BENCH_U64("warmup", 'w', settings_t, warmup, "W", 2, 100000, "calls before every measurement, not counted"),
     BENCH_DOUBLE("row-ms", settings_t, row_ms, "MS", 1.0, 3.6e6, "time for the samples of one measurement without -n"),
+    BENCH_DOUBLE("budget-s", settings_t, budget_s, "S", 0.1, 86400.0,
+                 "time for all measurements: spread over them, by fewer samples and then by fewer sizes, and told"),
     BENCH_WHERE_OPTIONS(settings_t, where, 2),
     BENCH_WORD("mode", settings_t, mode, "both|eager|graph",
                "on a GPU: rows for eager calls, for those in graphs, or both; the cpu device has eager ones alone"),
@@ -52,7 +60,7 @@ static const bench_option_t options[] = {
 };
 
 static const settings_t defaults = {.op = "all_reduce",
-                                    .hidden = 8192,
+                                    .hidden = "8192",
                                     .min_bytes = "1K",
                                     .max_bytes = "16M",
                                     .factor = 2,
@@ -86,7 +94,9 @@ typedef struct {
     tpcomm_dtype_t dtypes[DTYPES_MAX];
     size_t dtype_count;
     int32_t groups[TPCOMM_MAX_RANKS];
-    size_t group_count; /* 0: all ranks */
+    size_t group_count;           /* 0: all ranks */
+    int32_t hiddens[HIDDENS_MAX]; /* ascending */
+    size_t hidden_count;
     int argc;
     char **argv;
 } job_t;
@@ -98,6 +108,26 @@ static bool parse_group(const char *name, int32_t *value_p) {
     if (!bench_number_u64(name, strlen(name), &value) || value < 2 || value > TPCOMM_MAX_RANKS) return false;
     *value_p = (int32_t)value;
     return true;
+}
+
+static bool parse_hidden(const char *name, int32_t *value_p) {
+    uint64_t value;
+    if (!bench_number_u64(name, strlen(name), &value) || value < 8 || value > 16384) return false;
+    *value_p = (int32_t)value;
+    return true;
+}
+
+static int by_length(const void *a, const void *b) {
+    return *(const int32_t *)a - *(const int32_t *)b;
+}
+
+static tpcomm_status_t parse_hiddens(const char *list, job_t *job) {
+    tpcomm_status_t status =
+        bench_parse_list("hidden", list, parse_hidden, job->hiddens, HIDDENS_MAX, &job->hidden_count);
+    for (size_t i = 0; i < job->hidden_count && status == TPCOMM_OK; i++)
+        if (job->hiddens[i] % 8 != 0) status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--hidden %s: a multiple of 8", list);
+    if (status == TPCOMM_OK) qsort(job->hiddens, job->hidden_count, sizeof *job->hiddens, by_length);
+    return status;
 }
 
 /* What can be measured. */
@@ -129,9 +159,7 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
     if (status == TPCOMM_OK) status = bench_parse_list("op", settings->op, parse_op, job->ops, OPS_MAX, &job->op_count);
     for (size_t i = 0; i < job->op_count * job->dtype_count && status == TPCOMM_OK; i++)
         status = check_pair(settings, job->ops[i / job->dtype_count], job->dtypes[i % job->dtype_count]);
-    if (status == TPCOMM_OK && settings->hidden % 8 != 0)
-        status =
-            tpc_error(TPCOMM_ERR_INVALID_ARG, "--hidden %llu: a multiple of 8", (unsigned long long)settings->hidden);
+    if (status == TPCOMM_OK) status = parse_hiddens(settings->hidden, job);
     if (status == TPCOMM_OK && settings->groups)
         status =
             bench_parse_list("groups", settings->groups, parse_group, job->groups, TPCOMM_MAX_RANKS, &job->group_count);
@@ -161,13 +189,16 @@ static bench_work_t work_of(const bench_tune_curve_t *curve, uint64_t bytes) {
     return work;
 }
 
+/** Measure one message size, each path for row_ms. */
 static tpcomm_status_t measure_point(const job_t *job, bench_lane_t *lane, bench_tune_result_t *result,
-                                     const bench_tune_curve_t *curve, const bench_work_t *work,
+                                     const bench_tune_curve_t *curve, const bench_work_t *work, double row_ms,
                                      bench_tune_point_t *point) {
+    uint64_t begun_ns = tpc_clock_ns();
     bench_variant_t variants[BENCH_TUNE_PATHS_MAX];
     bench_measured_t measured[BENCH_TUNE_PATHS_MAX];
     bench_measuring_t how = job->how;
     how.graph = curve->graph;
+    how.budget_ms = row_ms;
     memset(measured, 0, sizeof measured);
     for (size_t p = 0; p < curve->path_count; p++) variants[p] = (bench_variant_t){.path = curve->paths[p]};
     tpcomm_status_t status = bench_measure(lane, &how, work, variants, curve->path_count, measured);
@@ -183,7 +214,38 @@ static tpcomm_status_t measure_point(const job_t *job, bench_lane_t *lane, bench
         result->wrong += measured[p].wrong;
     }
     bench_measured_free(measured, curve->path_count);
+    result->row_ms = row_ms;
+    result->last_ms = (double)(tpc_clock_ns() - begun_ns) / 1e6;
     return status;
+}
+
+/* ---------------------------------------------------------------- the budget */
+
+static double left_ms(const bench_tune_result_t *result) {
+    return result->budget_s * 1000 - (double)(tpc_clock_ns() - result->begun_ns) / 1e6;
+}
+
+/**
+ * The next of `sizes` message sizes of a curve that has ms left: what each path's samples are given; 0: it is left out.
+ * The size before tells what one takes. Rank 0 decides.
+ */
+static double row_ms_of(const job_t *job, const bench_tune_result_t *result, const bench_tune_curve_t *curve, double ms,
+                        uint64_t sizes) {
+    double share = ms / (double)sizes, most = job->settings->row_ms;
+    if (share <= 0) return 0;
+    if (result->last_ms <= 0) return fmax(least_row_ms, fmin(most, share / 2 / (double)(curve->path_count + 1)));
+    double row_ms = fmax(least_row_ms, fmin(most, result->row_ms * share / result->last_ms));
+    bool shortest = result->row_ms <= least_row_ms || job->how.samples > 0; /* then it cannot take less */
+    return shortest && result->last_ms > share ? 0 : row_ms;
+}
+
+/** The same on all ranks of the curve. */
+static tpcomm_status_t pace(const job_t *job, tpcomm_t *comm, const bench_tune_result_t *result,
+                            const bench_tune_curve_t *curve, double curve_end_ms, uint64_t sizes, double *row_ms_p) {
+    *row_ms_p = job->settings->row_ms;
+    if (job->settings->budget_s <= 0) return TPCOMM_OK;
+    *row_ms_p = row_ms_of(job, result, curve, left_ms(result) - curve_end_ms, sizes);
+    return tpcomm_host_broadcast(comm, row_ms_p, sizeof *row_ms_p, 0, 0);
 }
 
 /** What the library has chosen so far for the smallest size. */
@@ -210,6 +272,18 @@ static void show_progress(const bench_tune_result_t *result, const bench_tune_cu
         fputs("\r\033[K", stderr);
 }
 
+/** Message sizes that differ. */
+static uint64_t count_sizes(const job_t *job, const bench_tune_curve_t *curve) {
+    uint64_t sizes = 0, last = 0;
+    for (uint64_t bytes = job->min_bytes; bytes <= job->max_bytes; bytes *= job->settings->factor) {
+        bench_work_t work = work_of(curve, bytes);
+        if (work.count == 0 || work.count == last) continue;
+        last = work.count;
+        sizes++;
+    }
+    return sizes;
+}
+
 static tpcomm_status_t run_curve(const job_t *job, tpcomm_t *comm, bench_lane_t *lane, bench_tune_result_t *result,
                                  bench_tune_curve_t *curve) {
     tpcomm_info_t info = {.struct_size = sizeof info};
@@ -217,20 +291,29 @@ static tpcomm_status_t run_curve(const job_t *job, tpcomm_t *comm, bench_lane_t 
     snprintf(curve->topology, sizeof curve->topology, "%s", info.topology);
     curve->points = calloc(POINTS_MAX, sizeof *curve->points);
     curve->ranges = calloc(POINTS_MAX, sizeof *curve->ranges);
-    if (status == TPCOMM_OK && (!curve->points || !curve->ranges))
+    curve->left_out = calloc(POINTS_MAX, sizeof *curve->left_out);
+    if (status == TPCOMM_OK && (!curve->points || !curve->ranges || !curve->left_out))
         status = tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
     if ((status = bench_agree(comm, status)) != TPCOMM_OK) return status;
     list_paths(comm, curve);
-    uint64_t last = 0;
+    uint64_t sizes = count_sizes(job, curve), last = 0;
+    result->last_ms = 0; /* of another curve's greatest message: it says nothing of this one's first */
+    size_t after = result->curves_planned - result->curve_count; /* curves, which get as much time each as this one */
+    double end_ms = left_ms(result) * (double)after / (double)(after + 1);
     for (uint64_t bytes = job->min_bytes; bytes <= job->max_bytes && status == TPCOMM_OK;
          bytes *= job->settings->factor) {
         bench_work_t work = work_of(curve, bytes);
+        double row_ms = 0;
         if (work.count == 0 || work.count == last) continue; /* less than a row, or the same rows again */
         last = work.count;
         show_progress(result, curve, bytes);
         if (curve->point_count == 0) status = prefer(comm, &work, curve);
-        if (status == TPCOMM_OK)
-            status = measure_point(job, lane, result, curve, &work, &curve->points[curve->point_count++]);
+        if (status == TPCOMM_OK) status = pace(job, comm, result, curve, end_ms, sizes--, &row_ms);
+        if (status != TPCOMM_OK) break;
+        if (row_ms > 0)
+            status = measure_point(job, lane, result, curve, &work, row_ms, &curve->points[curve->point_count++]);
+        else
+            curve->left_out[curve->left_out_count++] = bench_work_message(&work, curve->ranks);
     }
     show_progress(result, NULL, 0);
     size_t preferred = SIZE_MAX;
@@ -240,6 +323,18 @@ static tpcomm_status_t run_curve(const job_t *job, tpcomm_t *comm, bench_lane_t 
         curve->range_count =
             bench_tune_choose(curve->points, curve->point_count, curve->path_count, preferred, curve->ranges);
     return status;
+}
+
+/** Rows nearer to one of the measured lengths than to another, by their ratio, are its. */
+static void set_hidden(const job_t *job, size_t h, bench_tune_curve_t *curve) {
+    double length = job->hiddens[h];
+    curve->hidden = (uint32_t)job->hiddens[h];
+    if (h > 0) curve->hidden_min = (uint32_t)sqrt(length * job->hiddens[h - 1]) + 1;
+    if (h + 1 < job->hidden_count) curve->hidden_max = (uint32_t)sqrt(length * job->hiddens[h + 1]);
+}
+
+static size_t curves_of(const job_t *job, tpcomm_coll_t coll) {
+    return tpc_coll_norms(coll) ? job->hidden_count : 1;
 }
 
 /** Every mode, collective and dtype of one group; those not of it only count along. */
@@ -257,13 +352,14 @@ static tpcomm_status_t run_group(const job_t *job, tpcomm_t *world, bench_device
         if (!graph && device->gpu && job->settings->mode == MODE_GRAPH) continue;
         for (size_t i = 0; i < job->op_count * job->dtype_count; i++) {
             tpcomm_coll_t coll = job->ops[i / job->dtype_count];
-            bench_tune_curve_t *curve = &result->curves[result->curve_count++];
-            *curve = (bench_tune_curve_t){.coll = coll,
-                                          .hidden = tpc_coll_norms(coll) ? (uint32_t)job->settings->hidden : 0,
-                                          .ranks = size,
-                                          .dtype = job->dtypes[i % job->dtype_count],
-                                          .graph = graph != 0};
-            if (status == TPCOMM_OK && rank < size) status = run_curve(job, whole ? world : group, lane, result, curve);
+            for (size_t h = 0; h < curves_of(job, coll); h++) {
+                bench_tune_curve_t *curve = &result->curves[result->curve_count++];
+                *curve = (bench_tune_curve_t){
+                    .coll = coll, .ranks = size, .dtype = job->dtypes[i % job->dtype_count], .graph = graph != 0};
+                if (tpc_coll_norms(coll)) set_hidden(job, h, curve);
+                if (status == TPCOMM_OK && rank < size)
+                    status = run_curve(job, whole ? world : group, lane, result, curve);
+            }
         }
     }
     if (group) {
@@ -288,14 +384,19 @@ static tpcomm_status_t run_groups(void *arg, tpcomm_t *world, bench_device_t *de
             status = tpc_error(TPCOMM_ERR_INVALID_ARG,
                                "a group of %d: there are %d ranks, and one alone has nothing to tune", groups[g], size);
     result->by_mode = device->gpu != NULL;
-    result->curves = calloc(count * job->op_count * job->dtype_count * 2, sizeof *result->curves);
+    int modes = device->gpu && job->settings->mode == MODE_BOTH ? 2 : 1;
+    for (size_t i = 0; i < job->op_count; i++)
+        result->curves_planned += curves_of(job, job->ops[i]) * job->dtype_count * count * (size_t)modes;
+    result->begun_ns = tpc_clock_ns();
+    result->budget_s = job->settings->budget_s;
+    result->curves = calloc(result->curves_planned, sizeof *result->curves);
     if (status == TPCOMM_OK && !result->curves) status = tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
     if (status == TPCOMM_OK && !device->gpu && job->settings->mode == MODE_GRAPH)
         status = tpc_error(TPCOMM_ERR_UNSUPPORTED, "--mode graph: the ranks compute on the cpu device");
     if ((status = bench_agree(world, status)) != TPCOMM_OK) return status;
     uint32_t hidden = 0;
     for (size_t i = 0; i < job->op_count; i++)
-        if (tpc_coll_norms(job->ops[i])) hidden = (uint32_t)job->settings->hidden;
+        if (tpc_coll_norms(job->ops[i])) hidden = (uint32_t)job->hiddens[job->hidden_count - 1];
     status =
         bench_lane_new("tune", world, device,
                        &(bench_lane_spec_t){.message_bytes = job->max_bytes, .hidden = hidden, .calls = job->how.calls},
@@ -310,6 +411,7 @@ static tpcomm_status_t run_groups(void *arg, tpcomm_t *world, bench_device_t *de
         return tpc_error(status, "%s", text);
     }
     bench_lane_free(lane);
+    result->elapsed_s = (double)(tpc_clock_ns() - result->begun_ns) / 1e9;
     return TPCOMM_OK;
 }
 
@@ -358,6 +460,21 @@ static void print_curve(const bench_tune_result_t *result, const bench_tune_curv
         if (!isnan(range->gain_percent)) printf(", a gain of %.1f %%", range->gain_percent);
         putchar('\n');
     }
+    if (curve->left_out_count > 0) printf("  left out, since the budget is spent:");
+    for (size_t i = 0; i < curve->left_out_count; i++) printf(" %" PRIu64, curve->left_out[i]);
+    if (curve->left_out_count > 0) putchar('\n');
+}
+
+static void print_time(const bench_tune_result_t *result) {
+    size_t sizes = 0, left_out = 0;
+    for (size_t c = 0; c < result->curve_count; c++) {
+        sizes += result->curves[c].point_count + result->curves[c].left_out_count;
+        left_out += result->curves[c].left_out_count;
+    }
+    char budget[64] = "";
+    if (result->budget_s > 0) snprintf(budget, sizeof budget, ", of a budget of %.4g s", result->budget_s);
+    bench_text_line(stdout, "time", "%.1f s%s: %zu sizes measured, %zu left out", result->elapsed_s, budget,
+                    sizes - left_out, left_out);
 }
 
 static int judge(void *arg, const void *result_arg) {
@@ -366,6 +483,7 @@ static int judge(void *arg, const void *result_arg) {
     bench_manifest_print(stdout, "tune", &result->manifest, TPCOMM_PATH_AUTO);
     for (size_t c = 0; c < result->curve_count; c++) print_curve(result, &result->curves[c]);
     putchar('\n');
+    print_time(result);
     bench_text_line(stdout, "checked", "%" PRIu64 " elements bit for bit: %" PRIu64 " wrong", result->checked,
                     result->wrong);
     if (result->wrong > 0 || result->checked == 0) {
@@ -391,13 +509,15 @@ static uint64_t hash_settings(const job_t *job) {
                                 job->how.warmup_calls,
                                 job->dtype_count,
                                 job->op_count,
-                                job->settings->hidden,
+                                job->hidden_count,
                                 job->group_count,
                                 (uint64_t)job->settings->mode,
-                                (uint64_t)job->how.budget_ms};
+                                (uint64_t)job->how.budget_ms,
+                                (uint64_t)(job->settings->budget_s * 1000)};
     hash = bench_hash_more(hash, numbers, sizeof numbers);
     hash = bench_hash_more(hash, job->dtypes, job->dtype_count * sizeof job->dtypes[0]);
     hash = bench_hash_more(hash, job->ops, job->op_count * sizeof job->ops[0]);
+    hash = bench_hash_more(hash, job->hiddens, job->hidden_count * sizeof job->hiddens[0]);
     return bench_hash_more(hash, job->groups, job->group_count * sizeof job->groups[0]);
 }
 
@@ -406,6 +526,7 @@ static void drop_result(void *arg) {
     for (size_t c = 0; c < result->curve_count; c++) {
         free(result->curves[c].points);
         free(result->curves[c].ranges);
+        free(result->curves[c].left_out);
     }
     free(result->curves);
 }

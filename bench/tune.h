@@ -45,7 +45,8 @@ size_t bench_tune_choose(const bench_tune_point_t *points, size_t count, size_t 
 /** One curve of each path: a collective, group size, dtype and mode. */
 typedef struct {
     tpcomm_coll_t coll;
-    uint32_t hidden; /**< with a norm: elements of a row; else 0 */
+    uint32_t hidden;                 /**< with a norm: elements of a row; else 0 */
+    uint32_t hidden_min, hidden_max; /**< rows that its ranges are for; 0: no limit */
     int32_t ranks;
     char topology[32];
     tpcomm_dtype_t dtype;
@@ -55,6 +56,8 @@ typedef struct {
     tpcomm_path_t preferred; /**< the library's choice at the smallest size before */
     bench_tune_point_t *points;
     size_t point_count;
+    uint64_t *left_out; /**< message sizes that found no time in the budget */
+    size_t left_out_count;
     bench_tune_range_t *ranges;
     size_t range_count;
 } bench_tune_curve_t;
@@ -62,7 +65,10 @@ typedef struct {
 typedef struct {
     bench_manifest_t manifest;
     bench_tune_curve_t *curves;
-    size_t curve_count;
+    size_t curve_count, curves_planned;
+    uint64_t begun_ns;          /**< by rank 0's clock, as is: */
+    double budget_s, elapsed_s; /**< budget 0: none */
+    double row_ms, last_ms;     /**< of the last measurement: what its samples of a path were given; what all took */
     uint64_t checked, wrong;
     bool by_mode; /**< rows say whether they are for captured calls */
 } bench_tune_result_t;

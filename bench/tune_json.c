@@ -30,6 +30,8 @@ static void add_curve(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_t
     tpc_json_add_string(w, node, "mode", curve->graph ? "graph" : "eager");
     tpc_json_node_t *points = tpc_json_add_array(w, node, "points");
     for (size_t i = 0; i < curve->point_count; i++) add_point(w, points, curve, &curve->points[i]);
+    tpc_json_node_t *left_out = tpc_json_add_array(w, node, "left_out");
+    for (size_t i = 0; i < curve->left_out_count; i++) tpc_json_add_u64(w, left_out, NULL, curve->left_out[i]);
     tpc_json_node_t *switches = tpc_json_add_array(w, node, "switches");
     for (size_t r = 1; r < curve->range_count; r++) {
         const bench_tune_range_t *range = &curve->ranges[r];
@@ -51,6 +53,8 @@ static void add_rows(tpc_json_writer_t *w, tpc_json_node_t *list, const bench_tu
         tpc_json_add_i64(w, row, "ranks", curve->ranks);
         tpc_json_add_string(w, row, "dtype", tpcomm_dtype_name(curve->dtype));
         if (result->by_mode) tpc_json_add_bool(w, row, "capturing", curve->graph);
+        if (curve->hidden_min) tpc_json_add_u64(w, row, "hidden_min", curve->hidden_min);
+        if (curve->hidden_max) tpc_json_add_u64(w, row, "hidden_max", curve->hidden_max);
         tpc_json_add_u64(w, row, "bytes_min", range->bytes_min);
         if (range->bytes_max != UINT64_MAX) tpc_json_add_u64(w, row, "bytes_max", range->bytes_max);
         tpc_json_add_string(w, row, "path", tpcomm_path_name(curve->paths[range->path]));
@@ -89,6 +93,8 @@ tpcomm_status_t bench_tune_write(const bench_tune_result_t *result, const char *
     tpc_json_node_t *node = tpc_json_add_object(w, root, "manifest");
     bench_manifest_add(w, node, manifest, NULL, NULL);
     tpc_json_add_double(w, node, "noise_percent", BENCH_TUNE_NOISE_PERCENT);
+    tpc_json_add_double(w, node, "elapsed_s", result->elapsed_s);
+    if (result->budget_s > 0) tpc_json_add_double(w, node, "budget_s", result->budget_s);
     tpc_json_node_t *curves = tpc_json_add_array(w, node, "curves");
     for (size_t c = 0; c < result->curve_count; c++) add_curve(w, curves, &result->curves[c]);
     tpc_json_node_t *rows = tpc_json_add_array(w, root, "rows");

@@ -20,7 +20,7 @@ import sys
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROWS, HEADER, RESULTS = "src/dispatch/builtin_rows.json", "src/dispatch/builtin_rows.h", "bench/results/"
 SCHEMA = "tpcomm-builtin/1"
-KEYS = ("coll", "topology", "ranks", "dtype", "capturing", "bytes_min", "bytes_max", "path", "source", "from", "base_us", "per_mib_us")
+KEYS = ("coll", "topology", "ranks", "dtype", "capturing", "hidden_min", "hidden_max", "bytes_min", "bytes_max", "path", "source", "from", "base_us", "per_mib_us")
 NEEDED = ("coll", "topology", "ranks", "path", "source", "from")
 FROM_MAX = 79  # with the rest of a reason it must fit into tpcomm_decision_t.reason
 HEAD = """\
@@ -75,14 +75,15 @@ def header(rows):
     lines = ["/* X(text): where rows are from; a row has its place in this list, from 1 on. */", "#define TPC_BUILTIN_FROM_LIST(X) \\"]
     lines += ["    X(" + json.dumps(text) + ") \\" for text in sources]
     lines[-1] = lines[-1][:-2]
-    lines += ["", "/* X(collective, dtype, topology, ranks, capturing, bytes_min, bytes_max, path, source, from, base_ns, per_mib_ns) */",
+    lines += ["", "/* X(collective, dtype, topology, ranks, capturing, hidden_min, hidden_max, bytes_min, bytes_max, path, source, from, base_ns, per_mib_ns) */",
               "#define TPC_BUILTIN_ROW_LIST(X) \\"]
     for row in rows:
         dtype = row.get("dtype", "any")
         capturing = row.get("capturing")
         base = ns(row, "base_us")
         cells = ("TPCOMM_" + row["coll"].upper(), "0" if dtype == "any" else "TPCOMM_" + dtype.upper(), "TPC_TOPOLOGY_" + row["topology"].upper(),
-                 row["ranks"], {None: "0", True: "TPCOMM_ON", False: "TPCOMM_OFF"}[capturing], row.get("bytes_min", 0),
+                 row["ranks"], {None: "0", True: "TPCOMM_ON", False: "TPCOMM_OFF"}[capturing], row.get("hidden_min", 0),
+                 row["hidden_max"] if row.get("hidden_max") is not None else "INT32_MAX", row.get("bytes_min", 0),
                  row["bytes_max"] if row.get("bytes_max") is not None else "UINT64_MAX", "TPCOMM_PATH_" + row["path"].upper(),
                  "TPCOMM_SOURCE_" + row["source"].upper(), sources.index(row["from"]) + 1, -1 if base is None else base,
                  (ns(row, "per_mib_us") or 0) if base is not None else 0)

@@ -21,13 +21,21 @@ typedef struct {
     size_t count;
 } ranges_t;
 
+/* Of a collective on rows: the lengths of these at which the answer can change, each the last of its class, ascending;
+ * the last is INT32_MAX. Of any other there is one. */
+typedef struct {
+    int32_t *ends;
+    size_t count;
+} classes_t;
+
 struct tpc_dispatch {
     tpc_agreed_t agreed;
     const tpc_backend_t *const *backends;
     const char *const *unmade;
     tpc_choice_t of_path[TPC_PATH_END]; /* backend NULL: no such path in this group */
     const tpc_table_t *table;
-    ranges_t ranges[TPC_COLL_END][DTYPE_END][2]; /* a barrier has dtype 0 alone; the last index: capturing */
+    classes_t classes[TPC_COLL_END];
+    ranges_t *ranges[TPC_COLL_END][DTYPE_END][2]; /* one a class; a barrier has dtype 0 alone; the last: capturing */
 };
 
 static const tpc_backend_t *backend_of(const tpc_dispatch_t *dispatch, tpcomm_path_t path) {
@@ -95,24 +103,32 @@ static int32_t builtin_size(const tpc_table_t *table, const tpc_agreed_t *agreed
     return below > 0 ? below : smallest;
 }
 
-static bool row_applies(const tpc_row_t *row, const tpc_agreed_t *agreed, int32_t builtin, const tpc_call_key_t *key) {
+/* What rows are looked for: a call, whose rows are as long as any of their class; and whose built-in rows serve. */
+typedef struct {
+    tpc_call_key_t key;
+    int32_t hidden, builtin;
+} wanted_t;
+
+static bool row_applies(const tpc_row_t *row, const tpc_agreed_t *agreed, const wanted_t *wanted) {
+    const tpc_call_key_t *key = &wanted->key;
     if (row->coll != key->coll || row->topology != (int32_t)agreed->topology) return false;
-    if (row->size != (row->built_in ? builtin : agreed->size)) return false;
+    if (row->size != (row->built_in ? wanted->builtin : agreed->size)) return false;
+    if (wanted->hidden < row->hidden_min || wanted->hidden > row->hidden_max) return false;
     if (row->dtype != 0 && row->dtype != key->dtype) return false;
     return row->capturing == 0 || row->capturing == (key->capturing ? TPCOMM_ON : TPCOMM_OFF);
 }
 
 /* First row that covers key->bytes and whose path can carry the call; where there is none, since the path that gets
  * these sizes is not for this dtype, say, the one that ends nearest below. */
-static const tpc_row_t *first_row(const tpc_dispatch_t *dispatch, int32_t builtin, const tpc_call_key_t *key) {
+static const tpc_row_t *first_row(const tpc_dispatch_t *dispatch, const wanted_t *wanted) {
+    const tpc_call_key_t *key = &wanted->key;
     const tpc_row_t *below = NULL;
     for (size_t i = 0; i < dispatch->table->count; i++) {
         const tpc_row_t *row = &dispatch->table->rows[i];
         if (key->bytes < row->bytes_min) continue;
         bool covers = key->bytes <= row->bytes_max;
         if (!covers && below != NULL && row->bytes_max <= below->bytes_max) continue;
-        if (!row_applies(row, &dispatch->agreed, builtin, key) || hard_limit(dispatch, row->path, key) != NULL)
-            continue;
+        if (!row_applies(row, &dispatch->agreed, wanted) || hard_limit(dispatch, row->path, key) != NULL) continue;
         if (covers) return row;
         below = row;
     }
@@ -144,15 +160,32 @@ static size_t collect_starts(const tpc_table_t *table, uint64_t *starts) {
     return count;
 }
 
-static tpcomm_status_t build_ranges(tpc_dispatch_t *dispatch, tpc_call_key_t key, const uint64_t *starts,
+/* The classes of a collective, by its rows in the table. */
+static tpcomm_status_t make_classes(const tpc_table_t *table, tpcomm_coll_t coll, classes_t *classes_p) {
+    classes_t classes = {.ends = malloc((2 * table->count + 1) * sizeof *classes.ends), .count = 0};
+    if (classes.ends == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    for (int32_t end = 0; end < INT32_MAX;) { /* the nearest end behind the one before */
+        int32_t next = INT32_MAX;
+        for (size_t i = 0; i < table->count && tpc_coll_has_rows(coll); i++) {
+            const tpc_row_t *row = &table->rows[i];
+            if (row->coll != coll) continue;
+            if (row->hidden_min - 1 > end && row->hidden_min - 1 < next) next = row->hidden_min - 1;
+            if (row->hidden_max > end && row->hidden_max < next) next = row->hidden_max;
+        }
+        classes.ends[classes.count++] = end = next;
+    }
+    *classes_p = classes;
+    return TPCOMM_OK;
+}
+
+static tpcomm_status_t build_ranges(const tpc_dispatch_t *dispatch, wanted_t wanted, const uint64_t *starts,
                                     size_t start_count, ranges_t *ranges_p) {
-    int32_t builtin = builtin_size(dispatch->table, &dispatch->agreed, key.coll);
     ranges_t ranges = {.ranges = malloc(start_count * sizeof *ranges.ranges)};
     if (ranges.ranges == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < start_count; i++) {
-        key.bytes = starts[i];
-        const tpc_row_t *row = first_row(dispatch, builtin, &key);
-        tpcomm_path_t path = row != NULL ? row->path : default_path(dispatch, &key);
+        wanted.key.bytes = starts[i];
+        const tpc_row_t *row = first_row(dispatch, &wanted);
+        tpcomm_path_t path = row != NULL ? row->path : default_path(dispatch, &wanted.key);
         range_t *last = ranges.count > 0 ? &ranges.ranges[ranges.count - 1] : NULL;
         if (last != NULL && last->path == path && last->row == row) continue;
         if (last != NULL) last->bytes_max = starts[i] - 1;
@@ -162,6 +195,22 @@ static tpcomm_status_t build_ranges(tpc_dispatch_t *dispatch, tpc_call_key_t key
     if (fitting != NULL) ranges.ranges = fitting;
     *ranges_p = ranges;
     return TPCOMM_OK;
+}
+
+/* Ranges of one kind of calls, for each class of rows. */
+static tpcomm_status_t build_classes(tpc_dispatch_t *dispatch, const tpc_call_key_t *key, const uint64_t *starts,
+                                     size_t start_count) {
+    const classes_t *classes = &dispatch->classes[key->coll];
+    ranges_t *ranges = calloc(classes->count, sizeof *ranges);
+    tpcomm_status_t status = TPCOMM_OK;
+    if (ranges == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    dispatch->ranges[key->coll][key->dtype][key->capturing] = ranges;
+    wanted_t wanted = {.key = *key, .builtin = builtin_size(dispatch->table, &dispatch->agreed, key->coll)};
+    for (size_t c = 0; c < classes->count && status == TPCOMM_OK; c++) {
+        wanted.hidden = classes->ends[c];
+        status = build_ranges(dispatch, wanted, starts, start_count, &ranges[c]);
+    }
+    return status;
 }
 
 tpcomm_status_t tpc_dispatch_new(const tpc_agreed_t *agreed, const tpc_table_t *table,
@@ -185,7 +234,8 @@ tpcomm_status_t tpc_dispatch_new(const tpc_agreed_t *agreed, const tpc_table_t *
     dispatch->of_path[TPCOMM_PATH_UNFUSED] = (tpc_choice_t){.path = TPCOMM_PATH_UNFUSED, .backend_index = -1};
 
     size_t start_count = collect_starts(dispatch->table, starts);
-    for (tpcomm_coll_t coll = 1; coll < TPC_COLL_END && status == TPCOMM_OK; coll++)
+    for (tpcomm_coll_t coll = 1; coll < TPC_COLL_END && status == TPCOMM_OK; coll++) {
+        status = make_classes(dispatch->table, coll, &dispatch->classes[coll]);
         for (tpcomm_dtype_t dtype = 0; dtype < DTYPE_END && status == TPCOMM_OK; dtype++)
             for (int capturing = 0; capturing < 2 && status == TPCOMM_OK; capturing++) {
                 tpc_call_key_t key = {.coll = coll, .dtype = dtype, .capturing = capturing != 0};
@@ -193,8 +243,9 @@ tpcomm_status_t tpc_dispatch_new(const tpc_agreed_t *agreed, const tpc_table_t *
                     key.op = TPCOMM_SUM;                     /* what can be summed at all; find_range looks at the op */
                 if (tpc_coll_has_rows(coll)) key.hidden = 8; /* rows of any length; settle looks at this one's */
                 if (!key_exists(&key) || (!tpc_coll_moves_data(coll) && dtype != 0)) continue;
-                status = build_ranges(dispatch, key, starts, start_count, &dispatch->ranges[coll][dtype][capturing]);
+                status = build_classes(dispatch, &key, starts, start_count);
             }
+    }
 out:
     free(starts);
     if (status != TPCOMM_OK) {
@@ -207,23 +258,34 @@ out:
 
 void tpc_dispatch_free(tpc_dispatch_t *dispatch) {
     if (dispatch == NULL) return;
-    for (int coll = 0; coll < TPC_COLL_END; coll++)
+    for (int coll = 0; coll < TPC_COLL_END; coll++) {
         for (int dtype = 0; dtype < DTYPE_END; dtype++)
-            for (int capturing = 0; capturing < 2; capturing++) free(dispatch->ranges[coll][dtype][capturing].ranges);
+            for (int capturing = 0; capturing < 2; capturing++) {
+                ranges_t *ranges = dispatch->ranges[coll][dtype][capturing];
+                for (size_t c = 0; ranges != NULL && c < dispatch->classes[coll].count; c++) free(ranges[c].ranges);
+                free(ranges);
+            }
+        free(dispatch->classes[coll].ends);
+    }
     free(dispatch);
 }
 
 /* ------------------------------------------------------------------ the choice */
 
 static const ranges_t *ranges_of(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
-    return &dispatch->ranges[key->coll][tpc_coll_moves_data(key->coll) ? key->dtype : 0][key->capturing];
+    const ranges_t *ranges =
+        dispatch->ranges[key->coll][tpc_coll_moves_data(key->coll) ? key->dtype : 0][key->capturing];
+    const int32_t *ends = dispatch->classes[key->coll].ends;
+    if (ranges == NULL) return NULL; /* no such calls */
+    while (key->hidden > *ends) ends++, ranges++;
+    return ranges;
 }
 
 /* The range a call falls in; NULL if there is none (an undefined reduction, nothing that can carry it). */
 static const range_t *find_range(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
     if (!key_exists(key)) return NULL;
     const ranges_t *ranges = ranges_of(dispatch, key);
-    for (size_t i = 0; i < ranges->count; i++)
+    for (size_t i = 0; ranges != NULL && i < ranges->count; i++)
         if (key->bytes <= ranges->ranges[i].bytes_max) return ranges->ranges[i].path != 0 ? &ranges->ranges[i] : NULL;
     return NULL;
 }
@@ -313,11 +375,16 @@ static void explain_row(const tpc_dispatch_t *dispatch, const range_t *range, tp
     }
     char limit[40] = "any size";
     if (row->bytes_max != UINT64_MAX) snprintf(limit, sizeof limit, "%llu bytes", (unsigned long long)row->bytes_max);
+    char hidden[48] = "";
+    if (row->hidden_max != INT32_MAX)
+        snprintf(hidden, sizeof hidden, ", rows of %d to %d", row->hidden_min, row->hidden_max);
+    else if (row->hidden_min > 0)
+        snprintf(hidden, sizeof hidden, ", rows of %d and more", row->hidden_min);
     const char *mode = row->capturing == TPCOMM_ON ? ", captured" : row->capturing == TPCOMM_OFF ? ", eager" : "";
     const char *from = tpc_row_from(row);
     int used =
-        snprintf(decision->reason, sizeof decision->reason, "%s row: %s, %s%s, %d ranks, %llu bytes to %s (%s%s%s)",
-                 row->built_in ? "built-in" : "tuning file's", tpcomm_coll_name(row->coll),
+        snprintf(decision->reason, sizeof decision->reason, "%s row: %s%s, %s%s, %d ranks, %llu bytes to %s (%s%s%s)",
+                 row->built_in ? "built-in" : "tuning file's", tpcomm_coll_name(row->coll), hidden,
                  row->dtype == 0 ? "any dtype" : tpcomm_dtype_name(row->dtype), mode, row->size,
                  (unsigned long long)row->bytes_min, limit,
                  row->source == TPCOMM_SOURCE_MEASURED ? "measured" : "estimated", from[0] ? ": " : "", from);

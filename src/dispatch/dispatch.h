@@ -23,12 +23,13 @@ typedef struct {
     int32_t size;         /**< ranks in the group */
     int32_t capturing;    /**< switch; 0: any */
     tpcomm_path_t path;
-    int32_t source;                /**< TPCOMM_SOURCE_* */
-    int32_t built_in;              /**< 1: of this library; 0: of a tuning file */
-    int32_t from;                  /**< of a built-in row, for tpc_row_from; 0: none */
-    int32_t reserved;              /**< 0: rows are hashed, so they have no holes */
-    uint64_t bytes_min, bytes_max; /**< both included */
-    int64_t base_ns;               /**< expected time: base_ns + bytes * per_mib_ns / 2^20; base_ns -1: not known */
+    int32_t source;                 /**< TPCOMM_SOURCE_* */
+    int32_t built_in;               /**< 1: of this library; 0: of a tuning file */
+    int32_t from;                   /**< of a built-in row, for tpc_row_from; 0: none */
+    int32_t hidden_min, hidden_max; /**< of collectives on rows: elements of one, both included; else 0, INT32_MAX */
+    int32_t reserved;               /**< 0: rows are hashed, so they have no holes */
+    uint64_t bytes_min, bytes_max;  /**< both included */
+    int64_t base_ns;                /**< expected time: base_ns + bytes * per_mib_ns / 2^20; base_ns -1: not known */
     int64_t per_mib_ns;
 } tpc_row_t;
 

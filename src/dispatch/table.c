@@ -8,7 +8,8 @@
 #include "dispatch/dispatch.h"
 
 static const tpc_row_t builtin[] = {
-#define ROW(COLL, DTYPE, TOPOLOGY, RANKS, CAPTURING, MIN, MAX, PATH, SOURCE, FROM, BASE, PER_MIB)                      \
+#define ROW(COLL, DTYPE, TOPOLOGY, RANKS, CAPTURING, HIDDEN_MIN, HIDDEN_MAX, MIN, MAX, PATH, SOURCE, FROM, BASE,       \
+            PER_MIB)                                                                                                   \
     {.coll = COLL,                                                                                                     \
      .dtype = DTYPE,                                                                                                   \
      .topology = TOPOLOGY,                                                                                             \
@@ -18,6 +19,8 @@ static const tpc_row_t builtin[] = {
      .source = SOURCE,                                                                                                 \
      .built_in = 1,                                                                                                    \
      .from = FROM,                                                                                                     \
+     .hidden_min = HIDDEN_MIN,                                                                                         \
+     .hidden_max = HIDDEN_MAX,                                                                                         \
      .bytes_min = MIN,                                                                                                 \
      .bytes_max = MAX,                                                                                                 \
      .base_ns = BASE,                                                                                                  \

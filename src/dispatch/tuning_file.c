@@ -50,13 +50,33 @@ static tpcomm_status_t read_expectation(tpc_json_value_t row, tpc_row_t *row_p) 
     return TPCOMM_OK;
 }
 
+/* The lengths of rows that a row of the table is for. */
+static tpcomm_status_t read_hidden(tpc_json_value_t row, tpc_row_t *row_p) {
+    static const char *const keys[] = {"hidden_min", "hidden_max"};
+    int32_t *const values[] = {&row_p->hidden_min, &row_p->hidden_max};
+    for (int i = 0; i < 2; i++) {
+        uint64_t value = 0;
+        if (!present(row, keys[i])) continue;
+        if (!tpc_coll_has_rows(row_p->coll))
+            return tpc_json_fail(tpc_json_get(row, keys[i]), "%s has no rows of that many elements",
+                                 tpcomm_coll_name(row_p->coll));
+        tpcomm_status_t status = tpc_json_u64(row, keys[i], 1, INT32_MAX, &value);
+        if (status != TPCOMM_OK) return status;
+        *values[i] = (int32_t)value;
+    }
+    if (row_p->hidden_max < row_p->hidden_min)
+        return tpc_json_fail(tpc_json_get(row, "hidden_max"), "below hidden_min, which is %d", row_p->hidden_min);
+    return TPCOMM_OK;
+}
+
 static tpcomm_status_t read_row(tpc_json_value_t row, tpc_row_t *row_p) {
-    static const char *const keys[] = {"coll",      "dtype", "topology", "ranks",   "capturing",  "bytes_min",
-                                       "bytes_max", "path",  "source",   "base_us", "per_mib_us", NULL};
+    static const char *const keys[] = {"coll",       "dtype",      "topology",   "ranks",     "capturing",
+                                       "hidden_min", "hidden_max", "bytes_min",  "bytes_max", "path",
+                                       "source",     "base_us",    "per_mib_us", NULL};
     const uint64_t exact = (UINT64_C(1) << 53) - 1;
     tpcomm_status_t status = tpc_json_check_keys(row, keys);
     if (status != TPCOMM_OK) return status;
-    tpc_row_t read = {.bytes_max = UINT64_MAX, .source = TPCOMM_SOURCE_ESTIMATED};
+    tpc_row_t read = {.hidden_max = INT32_MAX, .bytes_max = UINT64_MAX, .source = TPCOMM_SOURCE_ESTIMATED};
     tpc_topology_t topology = TPC_TOPOLOGY_CPU;
     READ_NAME(row, "coll", tpc_coll_parse, &read.coll, COLLS_TEXT);
     READ_NAME(row, "topology", tpc_topology_parse, &topology, TOPOLOGIES_TEXT);
@@ -83,7 +103,8 @@ static tpcomm_status_t read_row(tpc_json_value_t row, tpc_row_t *row_p) {
         if (status != TPCOMM_OK) return status;
         read.capturing = capturing ? TPCOMM_ON : TPCOMM_OFF;
     }
-    status = read_expectation(row, &read);
+    status = read_hidden(row, &read);
+    if (status == TPCOMM_OK) status = read_expectation(row, &read);
     if (status == TPCOMM_OK) *row_p = read;
     return status;
 }
@@ -92,8 +113,8 @@ static tpcomm_status_t read_row(tpc_json_value_t row, tpc_row_t *row_p) {
 static bool rows_clash(const tpc_row_t *a, const tpc_row_t *b) {
     return a->coll == b->coll && a->topology == b->topology && a->size == b->size &&
            (a->dtype == 0 || b->dtype == 0 || a->dtype == b->dtype) &&
-           (a->capturing == 0 || b->capturing == 0 || a->capturing == b->capturing) && a->bytes_min <= b->bytes_max &&
-           b->bytes_min <= a->bytes_max;
+           (a->capturing == 0 || b->capturing == 0 || a->capturing == b->capturing) && a->hidden_min <= b->hidden_max &&
+           b->hidden_min <= a->hidden_max && a->bytes_min <= b->bytes_max && b->bytes_min <= a->bytes_max;
 }
 
 static tpcomm_status_t read_rows(tpc_json_value_t rows, tpc_table_t *table) {

@@ -123,6 +123,41 @@ class Bench(unittest.TestCase):
             row = json.load(file)["rows"][0]
         self.assertEqual((row["path"], row["source"]), ("unfused", "measured"))
 
+    def test_lengths_of_rows(self):
+        """Rows of several lengths get rows of the file each, which meet between them, and the library goes by a call's own."""
+        self.tune("--op", "all_reduce_rms_norm,all_reduce", "--hidden", "2048,256", sizes=("4K", "4K", "2"))
+        data = self.read("tuning")
+        self.assertEqual([(c["coll"], c.get("hidden")) for c in data["manifest"]["curves"]],
+                         [("all_reduce_rms_norm", 256), ("all_reduce_rms_norm", 2048), ("all_reduce", None)])
+        norms = [row for row in data["rows"] if row["coll"] == "all_reduce_rms_norm"]
+        self.assertEqual([(row.get("hidden_min"), row.get("hidden_max")) for row in data["rows"]], [(None, 724), (725, None), (None, None)])
+        for path in (("fused_oneshot", "unfused"), ("unfused", "fused_oneshot")):
+            for row, want in zip(norms, path):
+                row["path"] = want
+            with open(self.file, "w", encoding="utf-8") as file:
+                json.dump(data, file)
+            for hidden, want, reason in ((256, path[0], "rows of 0 to 724"), (512, path[0], "rows of 0 to 724"), (1024, path[1], "rows of 725 and more")):
+                code, _, err = self.bench("sweep", *QUICK, "--op", "all_reduce_rms_norm", "--hidden", str(hidden), "-b", "4K", "-e", "4K", "-n", "20",
+                                          "--verify-path", "--json", self.file + ".s", env={"TPCOMM_TUNING_FILE": self.file})
+                self.assertEqual(code, 0, err)
+                with open(self.file + ".s", encoding="utf-8") as file:
+                    row = json.load(file)["rows"][0]
+                self.assertEqual(row["path"], want)
+                self.assertIn(reason, row["reason"])
+
+    def test_budget(self):
+        """A budget that is too small for all sizes: what was left out is told, and the rest is a whole tuning file."""
+        code, out, err = self.bench("tune", *QUICK, "--output", self.file, "-b", "1K", "-e", "32M", "-f", "2", "--budget-s", "0.1")
+        self.assertEqual(code, 0, err)
+        data = self.read("tuning")
+        curve = data["manifest"]["curves"][0]
+        measured = [point["bytes"] for point in curve["points"]]
+        self.assertEqual(sorted(measured + curve["left_out"]), [1024 << i for i in range(16)])
+        self.assertTrue(measured and curve["left_out"])
+        self.assertEqual((data["manifest"]["budget_s"], data["rows"][0]["bytes_min"], "bytes_max" in data["rows"][-1]), (0.1, 0, False))
+        self.assertIn(f"of a budget of 0.1 s: {len(measured)} sizes measured, {len(curve['left_out'])} left out", out)
+        self.assertIn("left out, since the budget is spent: " + " ".join(map(str, curve["left_out"])), out)
+
     def test_choice_is_obeyed(self):
         """A file that says otherwise than the built-in rows wins: nothing of the answer above is the default's."""
         self.tune()
@@ -158,7 +193,10 @@ class Bench(unittest.TestCase):
         self.refused("--op barrier: there is no barrier", "tune", "--output", self.file, "--op", "barrier")
         self.refused("there is no all_gather_rows", "tune", "--output", self.file, "--op", "all_reduce,all_gather_rows")
         self.refused("takes f32, f16 and bf16, not i32", "tune", "--output", self.file, "--op", "all_reduce_rms_norm", "-d", "i32")
-        self.refused("a multiple of 8", "tune", "--output", self.file, "--hidden", "100")
+        self.refused("a multiple of 8", "tune", "--output", self.file, "--hidden", "4096,100")
+        self.refused("there is no 7", "tune", "--output", self.file, "--hidden", "7")
+        self.refused("4096 stands twice", "tune", "--output", self.file, "--hidden", "4096,4096")
+        self.refused("--budget-s 0", "tune", "--output", self.file, "--budget-s", "0")
         self.refused("f8_e4m3 has no sum", "tune", "--output", self.file, "-d", "f8_e4m3")
         self.refused("a CUDA graph needs a CUDA device", "tune", "--device", "cpu", "--mode", "graph", "--output", self.file)
         self.refused("cannot write there", "tune", "--output", "/nowhere/t.json")

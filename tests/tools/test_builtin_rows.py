@@ -63,12 +63,19 @@ class BuiltinRows(Planted):
         self.assertEqual([(row["ranks"], row.get("dtype"), row.get("capturing"), row["path"], row["from"]) for row in rows],
                          [(2, "f32", False, "oneshot", FROM), (2, None, True, "twoshot", FROM), (2, None, True, "oneshot", FROM),
                           (2, None, False, "twoshot", FROM), (4, None, None, "oneshot", "a guess"), (2, None, None, "oneshot", "the only path")])
-        self.assertIn("X(TPCOMM_ALL_REDUCE, 0, TPC_TOPOLOGY_SAME_GPU, 2, TPCOMM_ON, 0, 999, TPCOMM_PATH_TWOSHOT, TPCOMM_SOURCE_MEASURED, ", self.read("h"))
+        self.assertIn("X(TPCOMM_ALL_REDUCE, 0, TPC_TOPOLOGY_SAME_GPU, 2, TPCOMM_ON, 0, INT32_MAX, 0, 999, TPCOMM_PATH_TWOSHOT, TPCOMM_SOURCE_MEASURED, ", self.read("h"))
         self.assertIn(", 1500, 2250)", self.read("h"))
         self.assertEqual(self.run_tool("--check")[0], 0)
         before = self.read("json")
         self.assertEqual(self.run_tool("--take", FROM)[0], 0)  # the same again
         self.assertEqual(self.read("json"), before)
+
+    def test_lengths_of_rows(self):
+        lengths = [{"coll": "all_reduce_rms_norm", "path": "unfused", "hidden_max": 5792}, {"coll": "all_reduce_rms_norm", "path": "unfused", "hidden_min": 5793}]
+        self.plant_tuning(*(measured(**length) for length in lengths))
+        self.assertEqual(self.run_tool("--take", FROM), (0, ""))
+        self.assertIn("TPCOMM_ALL_REDUCE_RMS_NORM, 0, TPC_TOPOLOGY_SAME_GPU, 2, 0, 0, 5792, 0, UINT64_MAX", self.read("h"))
+        self.assertIn("TPCOMM_ALL_REDUCE_RMS_NORM, 0, TPC_TOPOLOGY_SAME_GPU, 2, 0, 5793, INT32_MAX, 0, UINT64_MAX", self.read("h"))
 
     def test_one_mode_leaves_the_other(self):
         self.plant_tuning(measured(capturing=True))

@@ -59,6 +59,7 @@ static tpc_row_t row_of(int32_t size, uint64_t min, uint64_t max, tpcomm_path_t 
                        .size = size,
                        .path = path,
                        .source = TPCOMM_SOURCE_MEASURED,
+                       .hidden_max = INT32_MAX,
                        .bytes_min = min,
                        .bytes_max = max,
                        .base_ns = -1};
@@ -125,6 +126,62 @@ static void limits_of_norms(void) {
         CHECK_EQ(decision.path, TPCOMM_PATH_FUSED_ONESHOT);
         CHECK(rows[i].below || strstr(decision.reason, "neither out nor sum") != NULL);
     }
+    tpc_dispatch_free(dispatch);
+}
+
+static tpcomm_path_t choose_norm(const tpc_dispatch_t *dispatch, int32_t hidden, uint64_t bytes, const char *piece) {
+    tpc_call_key_t key = {
+        .coll = TPCOMM_ALL_REDUCE_RMS_NORM, .dtype = TPCOMM_BF16, .op = TPCOMM_SUM, .hidden = hidden, .bytes = bytes};
+    tpc_choice_t choice;
+    tpcomm_decision_t decision;
+    CHECK_OK(tpc_dispatch_choose(dispatch, &key, 0, &choice));
+    CHECK_OK(tpc_dispatch_explain(dispatch, &key, 0, &decision));
+    CHECK_EQ(choice.path, decision.path);
+    if (strstr(decision.reason, piece) == NULL) FAIL("rows of %d: %s lacks '%s'", hidden, decision.reason, piece);
+    return choice.path;
+}
+
+/* Rows of the table for some lengths of rows: exact at both ends; beside them what the table says else, here for any
+ * length; each length has message sizes of its own. */
+static void rows_by_length(void) {
+    static const struct {
+        int32_t min, max;
+        uint64_t limit;
+    } lengths[] = {{4096, 8191, 100000}, {8192, 8192, 50000}};
+    tpc_table_builtin(&table);
+    tpc_row_t row = row_of(2, 0, UINT64_MAX, TPCOMM_PATH_UNFUSED);
+    row.coll = TPCOMM_ALL_REDUCE_RMS_NORM;
+    put_row(row);
+    for (int i = 0; i < 2; i++) {
+        row = row_of(2, 0, lengths[i].limit, TPCOMM_PATH_FUSED_ONESHOT);
+        row.coll = TPCOMM_ALL_REDUCE_RMS_NORM;
+        row.hidden_min = lengths[i].min;
+        row.hidden_max = lengths[i].max;
+        put_row(row);
+    }
+    tpc_dispatch_t *dispatch = make(2, 0);
+    static const struct {
+        int32_t hidden;
+        uint64_t fused; /* up to so many bytes */
+    } cases[] = {{8, 0}, {4095, 0}, {4096, 100000}, {8191, 100000}, {8192, 50000}, {8193, 0}, {INT32_MAX, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t hidden = cases[i].hidden;
+        const char *piece = hidden == 8192 ? "rows of 8192 to 8192" : "rows of 4096 to 8191";
+        if (cases[i].fused > 0) {
+            CHECK_EQ(choose_norm(dispatch, hidden, cases[i].fused, piece), TPCOMM_PATH_FUSED_ONESHOT);
+            CHECK_EQ(choose_norm(dispatch, hidden, 0, piece), TPCOMM_PATH_FUSED_ONESHOT);
+        }
+        CHECK_EQ(choose_norm(dispatch, hidden, cases[i].fused + 1, "all_reduce_rms_norm, any dtype"),
+                 TPCOMM_PATH_UNFUSED);
+    }
+    CHECK_EQ(choose(dispatch, 1024), TPCOMM_PATH_CPU_ONESHOT); /* calls without rows know nothing of it */
+    tpc_dispatch_free(dispatch);
+    put_row(row); /* open at one end */
+    table.rows[0].hidden_min = 12000;
+    table.rows[0].hidden_max = INT32_MAX;
+    dispatch = make(2, 0);
+    CHECK_EQ(choose_norm(dispatch, 11999, 1, "any dtype"), TPCOMM_PATH_UNFUSED);
+    CHECK_EQ(choose_norm(dispatch, 12000, 1, "rows of 12000 and more"), TPCOMM_PATH_FUSED_ONESHOT);
     tpc_dispatch_free(dispatch);
 }
 
@@ -396,6 +453,7 @@ static void several_gpus(void) {
 int main(void) {
     limits_are_bytes();
     limits_of_norms();
+    rows_by_length();
     gate_is_capacity();
     precedence();
     by_mode();

@@ -102,6 +102,18 @@ static void refuses(void) {
     refuse(ONE_ROW(ROW ", \"bytes_max\": 9007199254740993"), TPCOMM_ERR_PARSE, "rows[0].bytes_max", "");
     refuse(ONE_ROW(ROW ", \"bytes_max\": 1e400"), TPCOMM_ERR_PARSE, "", "");
     refuse(ONE_ROW(ROW ", \"bytes_min\": 10, \"bytes_max\": 9"), TPCOMM_ERR_PARSE, "rows[0].bytes_max", "10");
+#define NORM "\"coll\": \"all_reduce_rms_norm\", \"topology\": \"cpu\", \"ranks\": 2, \"path\": \"unfused\""
+    refuse(ONE_ROW(ROW ", \"hidden_min\": 8"), TPCOMM_ERR_PARSE, "rows[0].hidden_min", "all_reduce has no rows");
+    refuse(ONE_ROW(NORM ", \"hidden_min\": 0"), TPCOMM_ERR_PARSE, "rows[0].hidden_min", "0");
+    refuse(ONE_ROW(NORM ", \"hidden_max\": 2147483648"), TPCOMM_ERR_PARSE, "rows[0].hidden_max", "2147483648");
+    refuse(ONE_ROW(NORM ", \"hidden_max\": \"8\""), TPCOMM_ERR_PARSE, "rows[0].hidden_max", "8");
+    refuse(ONE_ROW(NORM ", \"hidden_min\": 10, \"hidden_max\": 9"), TPCOMM_ERR_PARSE, "rows[0].hidden_max", "10");
+    refuse(HEAD "\"rows\": [{" NORM ", \"hidden_max\": 100}, {" NORM ", \"hidden_min\": 100}]}", TPCOMM_ERR_PARSE,
+           "rows[1]", "row 0");
+    refuse(HEAD "\"rows\": [{" NORM "}, {" NORM ", \"hidden_min\": 100}]}", TPCOMM_ERR_PARSE, "rows[1]", "row 0");
+    CHECK_OK(read_text(HEAD "\"rows\": [{" NORM ", \"hidden_max\": 100}, {" NORM ", \"hidden_min\": 101}]}"));
+    CHECK(table.rows[0].hidden_min == 0 && table.rows[0].hidden_max == 100);
+    CHECK(table.rows[1].hidden_min == 101 && table.rows[1].hidden_max == INT32_MAX);
     refuse(ONE_ROW(ROW ", \"capturing\": \"no\""), TPCOMM_ERR_PARSE, "rows[0].capturing", "");
     refuse(ONE_ROW(ROW ", \"source\": \"guessed\""), TPCOMM_ERR_PARSE, "rows[0].source", "guessed");
     refuse(ONE_ROW(ROW ", \"dtype\": \"bfloat16\""), TPCOMM_ERR_PARSE, "rows[0].dtype", "bfloat16");
@@ -156,6 +168,7 @@ static void built_in_rows_say_where_from(void) {
             CHECK(!(front->coll == row->coll && front->topology == row->topology && front->size == row->size &&
                     front->path == row->path && (front->dtype == 0 || front->dtype == row->dtype) &&
                     (front->capturing == 0 || front->capturing == row->capturing) &&
+                    front->hidden_min <= row->hidden_min && front->hidden_max >= row->hidden_max &&
                     front->bytes_min <= row->bytes_min && front->bytes_max >= row->bytes_max));
         }
     }
