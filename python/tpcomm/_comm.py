@@ -164,7 +164,7 @@ class Comm:
         residual   as x; the sum is added to it, rounded to its type, and that is what is normalised
         sum_out    as x: receives the sum alone
         quant      "f8_tensor": quantized is out / scale[0] as float8_e4m3fn; "f8_token": scale, one a row, is made here
-        quantized  as many elements of an 8-bit type
+        quantized  as many elements of float8_e4m3fn, or of uint8 or int8 for their bits
         Returns out. path, tag, stream: as all_reduce.
         """
         args = _rows.norm_args(x, weight, out, eps=eps, weight_bias=weight_bias, residual=residual, sum_out=sum_out, quant=quant,

@@ -21,6 +21,17 @@ def row_range(tokens: int, size: int, rank: int) -> Tuple[int, int]:
     return first.value, count.value
 
 
+#: What codes may lie in: 8-bit floats of another kind would be read as other numbers.
+_CODES = (_abi.F8_E4M3, _abi.U8, _abi.I8)
+
+
+def _float32(what: str, value: Any) -> ctypes.c_float:
+    try:
+        return ctypes.c_float(value)
+    except TypeError:
+        raise TypeError(f"{what} is {value!r}; it must be a number") from None
+
+
 def _address(data: Optional[Buffer]) -> Optional[int]:
     return data.address or None if data is not None else None
 
@@ -47,8 +58,9 @@ def norm_args(x: Any, weight: Any, out: Any, *, eps: float, weight_bias: float, 
         if data is None:
             return None
         found = (buffer_of if codes else elements_of)(data, what, writable=True, device=device)
-        if codes and found.itemsize != 1 or not codes and found.dtype != source.dtype:
-            raise TypeError(f"{what} is of {found.dtype_name}; it must be of {'an 8-bit type' if codes else source.dtype_name}")
+        if found.dtype not in (_CODES if codes else (source.dtype,)):
+            wanted = "float8_e4m3fn, uint8 or int8" if codes else source.dtype_name
+            raise TypeError(f"{what} is of {found.dtype_name}; it must be of {wanted}")
         if found.length != rows * hidden:
             raise ValueError(f"{what} has {found.length} elements; {rows} rows of {hidden} are {rows * hidden}")
         taken.append(found)
@@ -58,14 +70,15 @@ def norm_args(x: Any, weight: Any, out: Any, *, eps: float, weight_bias: float, 
     if scale is not None:
         scales = elements_of(scale, "scale", writable=code == _abi.QUANT_F8_TOKEN, device=device)
         wanted = rows if code == _abi.QUANT_F8_TOKEN else 1
-        if scales.dtype != _abi.F32 or scales.length != wanted:
+        if code != _abi.QUANT_NONE and (scales.dtype != _abi.F32 or scales.length != wanted):
             raise ValueError(f"scale has {scales.length} elements of {scales.dtype_name}; it must have {wanted} of float32")
         taken.append(scales)
     made = _abi.rms_norm_t(struct_size=ctypes.sizeof(_abi.rms_norm_t), dtype=source.dtype, weight_dtype=vector.dtype, quant=code,
-                           path=_values.one_of(_values.PATHS, "path", path), hidden=hidden, tokens=tokens, eps=eps,
-                           weight_bias=weight_bias, weight=_address(vector), residual=_address(matrix("residual", residual)),
-                           sum=_address(matrix("sum_out", sum_out)), out=_address(matrix("out", out)),
-                           quantized=_address(matrix("quantized", quantized, codes=True)), tag=_values.uint64("tag", tag))
+                           path=_values.one_of(_values.PATHS, "path", path), hidden=hidden, tokens=tokens, eps=_float32("eps", eps),
+                           weight_bias=_float32("weight_bias", weight_bias), weight=_address(vector),
+                           residual=_address(matrix("residual", residual)), sum=_address(matrix("sum_out", sum_out)),
+                           out=_address(matrix("out", out)), quantized=_address(matrix("quantized", quantized, codes=True)),
+                           tag=_values.uint64("tag", tag))
     setattr(made, "in", _address(source))
     if scales is not None:
         made.scale = ctypes.cast(_address(scales), ctypes.POINTER(ctypes.c_float))

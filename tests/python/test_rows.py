@@ -83,6 +83,16 @@ def norms(comm):
     assert np.array_equal(later, reference([data(r, 2) for r in range(comm.size)], weight, 1e-6, 0)[1])
 
 
+class Codes:
+    """An array of 8-bit floats of a kind, as ml_dtypes and others name them."""
+    itemsize = 1
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+        self.bytes = np.zeros((2, HIDDEN), np.uint8)
+        self.__array_interface__ = {**self.bytes.__array_interface__, "typestr": "|V1"}
+
+
 def refusals(comm):
     x, weight = data(0, 2), data(1, 1)[0]
     for raised, match, change in (
@@ -90,8 +100,15 @@ def refusals(comm):
             (ValueError, "no rows", {"weight": np.ones(7, np.float32)}),
             (ValueError, "out has 264", {"out": data(0, 1)}),
             (TypeError, "residual is of float64", {"residual": data(0, 2).astype(np.float64)}),
-            (TypeError, "8-bit", {"quant": "f8_token", "quantized": data(0, 2), "scale": np.zeros(2, np.float32)}),
+            (TypeError, "eps is '1e-6'; it must be a number", {"eps": "1e-6"}),
+            (TypeError, "weight_bias is None", {"weight_bias": None}),
+            (tpcomm.InvalidArgument, "scale is given, but quant is none", {"scale": np.zeros(2, np.float32)}),
+            (TypeError, "must be of float8_e4m3fn, uint8 or int8", {"quant": "f8_token", "quantized": data(0, 2), "scale": np.zeros(2, np.float32)}),
             (ValueError, "it must have 2 of float32", {"quant": "f8_token", "quantized": x.astype(np.int8), "scale": np.zeros(1, np.float32)}),
+            (TypeError, "quantized is of float8_e5m2; it must be of float8_e4m3fn",
+             {"quant": "f8_token", "quantized": Codes("float8_e5m2"), "scale": np.zeros(2, np.float32)}),
+            (TypeError, "quantized is of float8_e4m3fnuz",
+             {"quant": "f8_token", "quantized": Codes("float8_e4m3fnuz"), "scale": np.zeros(2, np.float32)}),
             (ValueError, "quant is 'int8'", {"quant": "int8"}),
             (ValueError, "path is 'fast'", {"path": "fast"}),
             (tpcomm.InvalidArgument, "eps is 0", {"eps": 0}),
@@ -100,6 +117,9 @@ def refusals(comm):
         arguments = {"x": x, "weight": weight, "out": np.zeros_like(x), "eps": 1e-6, **change}
         with pytest.raises(raised, match=match):
             comm.all_reduce_rms_norm(**arguments)
+    codes = Codes("float8_e4m3fn")
+    comm.all_reduce_rms_norm(x, weight, eps=1e-6, quant="f8_token", quantized=codes, scale=np.zeros(2, np.float32))
+    assert ((codes.bytes & 0x7F).max(1) == 0x7E).all()
     read_only = data(0, 2)
     read_only.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
