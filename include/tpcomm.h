@@ -449,7 +449,8 @@ TPCOMM_API tpcomm_status_t tpcomm_all_reduce_rms_norm(tpcomm_t *comm, const tpco
 /**
  * The sequence-parallel form: each rank gets the sum of its own rows (tpcomm_row_range) and normalises these alone, to
  * the same bits. in has all tokens rows; residual, sum, out and quantized have this rank's rows alone, and scale (of
- * F8_TOKEN) one for each of these. out is in only in a group of one.
+ * F8_TOKEN) one for each of these. out is in only in a group of one. Where the tokens do not divide by the ranks, so
+ * that some may have no rows and no buffers for them, residual, room and packed rows are not compared.
  * Everything else as tpcomm_all_reduce_rms_norm.
  */
 TPCOMM_API tpcomm_status_t tpcomm_reduce_scatter_rms_norm(tpcomm_t *comm, const tpcomm_rms_norm_t *args,

@@ -10,19 +10,17 @@ static uint32_t form_of_buffers(const tpcomm_rms_norm_t *norm) {
     uint64_t hidden = (uint64_t)norm->hidden, room_stride = norm->sum != NULL ? norm->sum_stride : norm->out_stride;
     bool has_room = norm->sum != NULL || norm->out != NULL;
     bool packed = norm->in_stride == hidden && (!has_room || room_stride == hidden);
-    return (has_room ? 0u : TPC_ROWS_NO_ROOM) | (packed ? 0u : TPC_ROWS_STRIDED);
+    return (has_room ? 0u : TPC_ROWS_NO_ROOM) | (packed ? 0u : TPC_ROWS_STRIDED) |
+           (norm->residual != NULL ? TPC_ROWS_RESIDUAL : 0u);
 }
 
-tpc_rows_t tpc_rows_of(const tpcomm_rms_norm_t *norm, tpcomm_coll_t coll, bool unequal) {
+tpc_rows_t tpc_rows_of(const tpcomm_rms_norm_t *norm, bool unequal) {
     tpc_rows_t rows = {.hidden = norm->hidden};
     rows.form = (uint32_t)norm->quant << 4 | (uint32_t)norm->weight_dtype << 8;
     if (unequal)
         rows.form |= TPC_ROWS_UNEQUAL;
     else if (norm->tokens > 0)
         rows.form |= form_of_buffers(norm);
-    /* In a reduce_scatter each rank's residual is its own. */
-    if (coll == TPCOMM_ALL_REDUCE_RMS_NORM && norm->tokens > 0 && norm->residual != NULL)
-        rows.form |= TPC_ROWS_RESIDUAL;
     memcpy(&rows.eps, &norm->eps, sizeof rows.eps);
     memcpy(&rows.bias, &norm->weight_bias, sizeof rows.bias);
     return rows;

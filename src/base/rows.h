@@ -27,7 +27,7 @@ typedef struct {
  * Of checked arguments, strides and weight dtype filled in. Where a rank may have no rows, and so no buffers, nothing
  * is said of buffers: without tokens, and in a reduce_scatter of unequal parts.
  */
-tpc_rows_t tpc_rows_of(const tpcomm_rms_norm_t *norm, tpcomm_coll_t coll, bool unequal);
+tpc_rows_t tpc_rows_of(const tpcomm_rms_norm_t *norm, bool unequal);
 
 static inline bool tpc_rows_equal(const tpc_rows_t *a, const tpc_rows_t *b) {
     return a->hidden == b->hidden && a->form == b->form && a->eps == b->eps && a->bias == b->bias;

@@ -188,7 +188,7 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
                               const tpc_cuda_call_t *where) {
     tpc_choice_t choice;
     tpc_rows_t rows = {.hidden = call->hidden};
-    if (norm != NULL) rows = tpc_rows_of(norm, call->coll, is_unequal(comm, call));
+    if (norm != NULL) rows = tpc_rows_of(norm, is_unequal(comm, call));
     tpc_call_key_t key = key_of(comm, call, &rows);
     key.capturing = where->capturing;
     tpcomm_status_t status = tpc_dispatch_choose(comm->dispatch, &key, call->path, &choice);

@@ -44,9 +44,9 @@ static tpcomm_status_t check_numbers(tpcomm_rms_norm_t *norm) {
     if (tpcomm_dtype_size(norm->weight_dtype) == 0)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "weight_dtype is %d, which is none", norm->weight_dtype);
     if (norm->weight_dtype != norm->dtype && norm->weight_dtype != TPCOMM_F32)
-        return tpc_error(TPCOMM_ERR_UNSUPPORTED, "dtype is %s and weight_dtype %s; the weight must be %s or f32",
+        return tpc_error(TPCOMM_ERR_UNSUPPORTED, "dtype is %s and weight_dtype %s; the weight must be %s%s",
                          tpcomm_dtype_name(norm->dtype), tpcomm_dtype_name(norm->weight_dtype),
-                         tpcomm_dtype_name(norm->dtype));
+                         tpcomm_dtype_name(norm->dtype), norm->dtype == TPCOMM_F32 ? "" : " or f32");
     if (norm->quant < TPCOMM_QUANT_NONE || norm->quant > TPCOMM_QUANT_F8_TOKEN)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "quant is %d, which is none", norm->quant);
     if (!(norm->eps > 0) || isinf(norm->eps))

@@ -64,10 +64,10 @@ static void arguments(rank_t *rank) {
         TOO_MUCH(WITH(dtype, TPCOMM_F64), "f64");
         TOO_MUCH(WITH(dtype, TPCOMM_F8_E4M3), "f8_e4m3");
         REFUSE(WITH(weight_dtype, 99), "weight_dtype is 99");
-        TOO_MUCH(WITH(weight_dtype, TPCOMM_F16), "dtype is bf16 and weight_dtype f16");
+        TOO_MUCH(WITH(weight_dtype, TPCOMM_F16), "dtype is bf16 and weight_dtype f16; the weight must be bf16 or f32");
         norm = WITH(dtype, TPCOMM_F32);
         norm.weight_dtype = TPCOMM_BF16;
-        TOO_MUCH(norm, "dtype is f32 and weight_dtype bf16");
+        TOO_MUCH(norm, "dtype is f32 and weight_dtype bf16; the weight must be f32");
         REFUSE(WITH(hidden, 0), "hidden is 0");
         REFUSE(WITH(hidden, -8), "hidden is -8");
         TOO_MUCH(WITH(hidden, 60), "hidden is 60");
@@ -262,6 +262,7 @@ static const mistake_t mistakes[] = {
     {"weight", {"weight bf16", "weight f32"}},
     {"dtype", {"bf16 hidden", "f16 hidden"}},
     {"residual", {"bias 0 residual", "bias 0 by"}},
+    {"scattered residual", {"bias 0 residual", "bias 0 by"}},
     {"quant", {"residual by", "residual f8_token by"}},
     {"room", {"residual by", "without out and sum"}},
     {"strided", {"residual by", "strided by"}},
@@ -279,7 +280,7 @@ static void mistaken(rank_t *rank) {
     bool composed = strstr(what, "compos") != NULL;
     CHECK_OK(tpcomm_all_reduce_rms_norm(rank->comm, &norm, NULL));
     if (composed || strcmp(what, "path") == 0) norm.path = TPCOMM_PATH_UNFUSED;
-    bool scatters = false, plain = false;
+    bool scatters = strstr(what, "scattered") != NULL, plain = false;
     if (rank->rank == 1) {
         if (strcmp(what, "path") == 0) norm.path = TPCOMM_PATH_FUSED_ONESHOT;
         if (strcmp(what, "tokens") == 0) norm.tokens = 3;
@@ -288,11 +289,11 @@ static void mistaken(rank_t *rank) {
         if (strcmp(what, "bias") == 0) norm.weight_bias = 1;
         if (strcmp(what, "weight") == 0) norm.weight = mine[1].weight_f32, norm.weight_dtype = TPCOMM_F32;
         if (strcmp(what, "dtype") == 0) norm.dtype = TPCOMM_F16;
-        if (strcmp(what, "residual") == 0) norm.residual = NULL;
+        if (strstr(what, "residual") != NULL) norm.residual = NULL;
         if (strcmp(what, "quant") == 0 || strcmp(what, "room") == 0) norm = good_f8(1);
         if (strcmp(what, "room") == 0) norm.out = NULL;
         if (strcmp(what, "strided") == 0) norm.out_stride = HIDDEN + 8, norm.tokens = TOKENS;
-        scatters = strcmp(what, "form") == 0;
+        scatters = scatters || strcmp(what, "form") == 0;
         plain = strcmp(what, "plain") == 0 || strcmp(what, "composition") == 0;
     } else if (strcmp(what, "room") == 0) {
         norm = good_f8(0);

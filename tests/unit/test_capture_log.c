@@ -241,7 +241,7 @@ static void every_argument_of_rows(void) {
                                         .op = TPCOMM_SUM,
                                         .count = 128, /* the same, whatever the rows */
                                         .path = TPCOMM_PATH_FUSED_ONESHOT,
-                                        .rows = tpc_rows_of(&norm, TPCOMM_ALL_REDUCE_RMS_NORM, false)};
+                                        .rows = tpc_rows_of(&norm, false)};
             CHECK_OK(tpc_capture_log_new(&logs[r]));
             tpc_capture_log_add(logs[r], &call, 1);
         }

@@ -51,13 +51,20 @@ int main(void) {
                               .in_stride = 4096,
                               .residual = &norm};
     char text[200];
-    tpc_rows_t rows = tpc_rows_of(&norm, TPCOMM_ALL_REDUCE_RMS_NORM, false);
+    tpc_rows_t rows = tpc_rows_of(&norm, false);
     const char *want = " hidden 4096 weight f32 eps 0.5 bias 1 residual f8_token without out and sum";
     CHECK(strcmp(tpc_rows_text(&rows, TPCOMM_ALL_REDUCE_RMS_NORM, text, sizeof text), want) == 0);
     tpc_rows_t other = rows;
     CHECK(tpc_rows_equal(&rows, &other));
     norm.eps = 0.25f;
-    other = tpc_rows_of(&norm, TPCOMM_ALL_REDUCE_RMS_NORM, false);
+    other = tpc_rows_of(&norm, false);
     CHECK(!tpc_rows_equal(&rows, &other));
+    /* Where ranks may have no rows, buffers say nothing. */
+    rows = tpc_rows_of(&norm, true);
+    norm.residual = NULL;
+    norm.in_stride = 4104;
+    other = tpc_rows_of(&norm, true);
+    CHECK(tpc_rows_equal(&rows, &other));
+    CHECK_EQ(rows.form & (TPC_ROWS_RESIDUAL | TPC_ROWS_STRIDED | TPC_ROWS_NO_ROOM), 0);
     return 0;
 }
