@@ -32,8 +32,13 @@ struct norm_call_t {
     int hidden;
     size_t tokens;
     bool scatter, twoshot, residual, sum, out, in_place;
-    float bias;
+    float bias, eps, scale; /* scale: of F8_TENSOR */
+    int values;
 };
+
+/* Kinds of values: magnitude about 1, with some of any bits among them; magnitudes far apart, down to subnormal codes;
+ * zeros, subnormals and the smallest normal numbers; any bits. */
+enum { PLAIN, WIDE, TINY, ANY, VALUES };
 
 struct norm_part_t {
     matrix_t in, weight, residual, sum, out, quantized, scale;
@@ -64,28 +69,42 @@ static norm_call_t draw(random_t &random, size_t slot_bytes, int size) {
     call.out = call.quant == TPCOMM_QUANT_NONE || random.chance(.6);
     call.in_place = call.out && !call.scatter && random.chance(.4);
     call.bias = random.chance(.5) ? 1.0f : 0.0f;
+    static const float epsilons[] = {1e-6f, 0x1p-149f, 0x1p-126f, 3e38f}, scales[] = {1.0f, 0x1p-130f, 3e38f};
+    call.values = random.chance(.5) ? PLAIN : random.between(0, VALUES - 1);
+    call.eps = random.chance(.5) ? 1e-5f : random.pick(epsilons);
+    call.scale = random.chance(.5) ? .01f : random.pick(scales);
     return call;
 }
 
 static std::string describe(const norm_call_t &call) {
-    return std::string(call.scatter   ? "reduce_scatter"
-                       : call.twoshot ? "two-shot all_reduce"
-                                      : "all_reduce") +
-           "_rms_norm of " + std::to_string(call.tokens) + " x " + std::to_string(call.hidden) + " " +
-           tpcomm_dtype_name(call.dtype) + ", quant " + std::to_string(call.quant) +
-           (call.residual ? ", residual" : "") + (call.sum ? ", sum" : "") + (call.out ? "" : ", no out") +
-           (call.in_place ? ", in place" : "");
+    char text[256];
+    snprintf(text, sizeof(text), "%s_rms_norm of %zu x %d %s, values %d, eps %g, quant %d by %g%s%s%s%s",
+             call.scatter   ? "reduce_scatter"
+             : call.twoshot ? "two-shot all_reduce"
+                            : "all_reduce",
+             call.tokens, call.hidden, tpcomm_dtype_name(call.dtype), call.values, (double)call.eps, (int)call.quant,
+             (double)call.scale, call.residual ? ", residual" : "", call.sum ? ", sum" : "", call.out ? "" : ", no out",
+             call.in_place ? ", in place" : "");
+    return text;
 }
 
-/* Numbers of magnitude about 1, with some of any bits among them. */
-static void fill(random_t &random, matrix_t &matrix, tpcomm_dtype_t dtype) {
+/* An exponent for a kind of values, of dtypes whose 1 has this one; from 5 bits. */
+static uint32_t exponent_of(int values, uint32_t of_one, uint32_t bits) {
+    if (values == WIDE) return of_one - 12 + bits % 24;
+    return values == TINY ? bits % 2 : of_one - 1 + bits % 2;
+}
+
+static void fill(random_t &random, matrix_t &matrix, tpcomm_dtype_t dtype, int values) {
     for (size_t r = 0; r < matrix.rows; r++)
         for (size_t at = 0; at < matrix.row_bytes; at += bytes_of(dtype)) {
-            uint32_t word = (uint32_t)random.bits();
-            if (!random.chance(.002)) {
-                if (dtype == TPCOMM_F32) word = (word & 0x807FFFFFu) | (126 + (word >> 24 & 1)) << 23;
-                if (dtype == TPCOMM_F16) word = (word & 0x83FFu) | (14 + (word >> 24 & 1)) << 10;
-                if (dtype == TPCOMM_BF16) word = (word & 0x807Fu) | (126 + (word >> 24 & 1)) << 7;
+            uint32_t word = (uint32_t)random.bits(), more = (uint32_t)(random.bits() >> 24);
+            bool any = values == ANY || (values == PLAIN && random.chance(.002));
+            if (values == TINY && more % 4 == 0) word &= 0x80008000u;
+            if (!any) {
+                uint32_t exponent = exponent_of(values, dtype == TPCOMM_F16 ? 15 : 127, more >> 8 & 31);
+                if (dtype == TPCOMM_F32) word = (word & 0x807FFFFFu) | exponent << 23;
+                if (dtype == TPCOMM_F16) word = (word & 0x83FFu) | exponent << 10;
+                if (dtype == TPCOMM_BF16) word = (word & 0x807Fu) | exponent << 7;
             }
             memcpy(matrix.row(r) + at, &word, bytes_of(dtype));
         }
@@ -122,12 +141,12 @@ static norm_part_t make_part(random_t &random, const norm_call_t &call, int rank
     part.first = call.scatter ? std::min(per_rank * (size_t)rank, call.tokens) : 0;
     part.rows = call.scatter ? std::min(per_rank, call.tokens - part.first) : call.tokens;
     part.in = make(random, aligned, rank, "in", call.tokens, row, element);
-    fill(random, part.in, call.dtype);
+    fill(random, part.in, call.dtype, call.values);
     part.weight = make(random, aligned, rank, "weight", 1, weight.size(), bytes_of(call.weight_dtype));
     memcpy(part.weight.base, weight.data(), weight.size());
     if (call.residual) {
         part.residual = make(random, aligned, rank, "residual", part.rows, row, element);
-        fill(random, part.residual, call.dtype);
+        fill(random, part.residual, call.dtype, call.values);
     }
     if (call.sum) part.sum = make(random, aligned, rank, "sum", part.rows, row, element);
     if (call.in_place) part.out = part.in;
@@ -137,8 +156,7 @@ static norm_part_t make_part(random_t &random, const norm_call_t &call, int rank
         size_t scales = call.quant == TPCOMM_QUANT_F8_TOKEN ? part.rows : 1;
         part.scale = make(random, aligned, rank, "scale", scales, sizeof(float), sizeof(float));
         part.scale.stride = sizeof(float);
-        float scale = 0.01f;
-        if (call.quant == TPCOMM_QUANT_F8_TENSOR) memcpy(part.scale.base, &scale, sizeof(scale));
+        if (call.quant == TPCOMM_QUANT_F8_TENSOR) memcpy(part.scale.base, &call.scale, sizeof(call.scale));
     }
     for (matrix_t *matrix :
          {&part.in, &part.weight, &part.residual, &part.sum, &part.out, &part.quantized, &part.scale})
@@ -167,7 +185,7 @@ static void expect(const norm_call_t &call, std::vector<norm_part_t> &parts) {
                 row.scale = (float *)(void *)part.scale.want(call.quant == TPCOMM_QUANT_F8_TOKEN ? r : 0);
             row.hidden = (size_t)call.hidden;
             row.quant = call.quant;
-            row.eps = 1e-5f;
+            row.eps = call.eps;
             row.weight_bias = call.bias;
             kernel(&row);
         }
@@ -193,7 +211,7 @@ static tpc_norm_params_t params_of(const norm_call_t &call, const norm_part_t &p
     n.dtype = call.dtype;
     n.weight_is_f32 = call.weight_dtype == TPCOMM_F32;
     n.quant = call.quant;
-    n.eps = 1e-5f;
+    n.eps = call.eps;
     n.weight_bias = call.bias;
     return n;
 }
@@ -258,7 +276,7 @@ static std::vector<unsigned char> draw_weight(random_t &random, const norm_call_
     matrix.base = weight.data();
     matrix.rows = 1;
     matrix.row_bytes = weight.size();
-    fill(random, matrix, call.weight_dtype);
+    fill(random, matrix, call.weight_dtype, call.values == TINY ? PLAIN : call.values);
     return weight;
 }
 
@@ -285,7 +303,7 @@ static std::string norm_alone(random_t &random, const config_t &config) {
             row.scale = (float *)(void *)part.scale.want(call.quant == TPCOMM_QUANT_F8_TOKEN ? r : 0);
         row.hidden = (size_t)call.hidden;
         row.quant = call.quant;
-        row.eps = 1e-5f;
+        row.eps = call.eps;
         row.weight_bias = call.bias;
         kernel(&row);
     }
