@@ -88,10 +88,12 @@ tpcomm_status_t bench_sweep_plan(const bench_sweep_t *sweep, int32_t ranks, benc
     if (list.count > BENCH_SWEEP_ROWS_MAX)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "over %d rows: take greater steps (-f, -i)", BENCH_SWEEP_ROWS_MAX);
     if (list.count == 0)
-        return tpc_error(TPCOMM_ERR_INVALID_ARG,
-                         "nothing to run: no size from %llu to %llu bytes holds an element for each rank, or no dtype "
-                         "and reduction go together (docs/numerics.md)",
-                         (unsigned long long)sweep->min_bytes, (unsigned long long)sweep->max_bytes);
+        return tpc_error(
+            TPCOMM_ERR_INVALID_ARG,
+            "nothing to run: no size from %llu to %llu bytes holds %s, or no dtype and reduction go together "
+            "(docs/numerics.md)",
+            (unsigned long long)sweep->min_bytes, (unsigned long long)sweep->max_bytes,
+            sweep->hidden ? "a row of --hidden elements" : "an element for each rank");
     list.rows = calloc(list.count, sizeof *list.rows);
     if (!list.rows) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
     list.count = 0;

@@ -136,14 +136,20 @@ static bool parse_op(const char *name, int32_t *value_p) {
            (!tpc_coll_has_rows(*value_p) || *value_p == TPCOMM_ALL_REDUCE_RMS_NORM);
 }
 
-static tpcomm_status_t check_pair(const settings_t *settings, tpcomm_coll_t op, tpcomm_dtype_t dtype) {
+static tpcomm_status_t check_pair(const job_t *job, const settings_t *settings, tpcomm_coll_t op,
+                                  tpcomm_dtype_t dtype) {
     bool norms = tpc_coll_norms(op);
+    int32_t widest = job->hiddens[job->hidden_count - 1];
+    uint64_t row = (uint64_t)widest * tpcomm_dtype_size(dtype);
     if (norms && dtype != TPCOMM_F32 && dtype != TPCOMM_F16 && dtype != TPCOMM_BF16)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "--dtype %s: %s takes f32, f16 and bf16, not %s", settings->dtype,
                          tpcomm_coll_name(op), tpcomm_dtype_name(dtype));
     if (tpc_coll_reduces(op) && !tpc_reduction_defined(dtype, TPCOMM_SUM))
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "--dtype %s: %s has no sum", settings->dtype,
                          tpcomm_dtype_name(dtype));
+    if (norms && row > job->max_bytes)
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "--maxbytes %s: less than one row of --hidden %d %s, %llu bytes",
+                         settings->max_bytes, widest, tpcomm_dtype_name(dtype), (unsigned long long)row);
     return TPCOMM_OK;
 }
 
@@ -157,9 +163,9 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
         status =
             bench_parse_list("dtype", settings->dtype, tpc_dtype_parse, job->dtypes, DTYPES_MAX, &job->dtype_count);
     if (status == TPCOMM_OK) status = bench_parse_list("op", settings->op, parse_op, job->ops, OPS_MAX, &job->op_count);
-    for (size_t i = 0; i < job->op_count * job->dtype_count && status == TPCOMM_OK; i++)
-        status = check_pair(settings, job->ops[i / job->dtype_count], job->dtypes[i % job->dtype_count]);
     if (status == TPCOMM_OK) status = parse_hiddens(settings->hidden, job);
+    for (size_t i = 0; i < job->op_count * job->dtype_count && status == TPCOMM_OK; i++)
+        status = check_pair(job, settings, job->ops[i / job->dtype_count], job->dtypes[i % job->dtype_count]);
     if (status == TPCOMM_OK && settings->groups)
         status =
             bench_parse_list("groups", settings->groups, parse_group, job->groups, TPCOMM_MAX_RANKS, &job->group_count);

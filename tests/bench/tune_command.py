@@ -197,6 +197,8 @@ class Bench(unittest.TestCase):
         self.refused("there is no 7", "tune", "--output", self.file, "--hidden", "7")
         self.refused("4096 stands twice", "tune", "--output", self.file, "--hidden", "4096,4096")
         self.refused("--budget-s 0", "tune", "--output", self.file, "--budget-s", "0")
+        self.refused("less than one row of --hidden 16384 bf16, 32768 bytes", "tune", "--output", self.file, "-e", "32767",
+                     "--op", "all_reduce_rms_norm,all_reduce", "--hidden", "16384,8")
         self.refused("f8_e4m3 has no sum", "tune", "--output", self.file, "-d", "f8_e4m3")
         self.refused("a CUDA graph needs a CUDA device", "tune", "--device", "cpu", "--mode", "graph", "--output", self.file)
         self.refused("cannot write there", "tune", "--output", "/nowhere/t.json")
