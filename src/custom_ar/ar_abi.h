@@ -129,10 +129,12 @@ typedef struct {
                              left behind `out`; 0: all parts are equally long */
     uint32_t own_bytes, longest_bytes; /**< of this rank's part; of the longest */
     uint64_t out_stride;               /**< of out: all_gather */
-    const uint64_t *host_fail; /**< the group's failure word in pinned host memory, device address; NULL: none */
-    tpc_ar_report_t *report;   /**< this rank's, in pinned host memory, device address; NULL: none */
-    uint32_t what;             /**< bit fields of the call: equal on all ranks, or it is a MISMATCH */
-    uint32_t hash;             /**< of count, root and the rest: likewise */
+    const uint64_t *host_fail;  /**< the group's failure word in pinned host memory, device address; NULL: none */
+    const uint64_t *host_pulse; /**< the group's pulse (health/pulse.h), likewise; NULL: waits end by the device's clock
+                                   alone */
+    tpc_ar_report_t *report;    /**< this rank's, in pinned host memory, device address; NULL: none */
+    uint32_t what;              /**< bit fields of the call: equal on all ranks, or it is a MISMATCH */
+    uint32_t hash;              /**< of count, root and the rest: likewise */
     int32_t root;
     uint32_t lead; /**< turns that a thread pushes before it reduces: 1 or more */
     int32_t early; /**< not 0: a dependent launch, which may begin before its predecessor has ended; kernels that can */

@@ -6,9 +6,12 @@
 #include "custom_ar/custom_ar.h"
 
 #include <cuda_runtime_api.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -17,12 +20,15 @@
 #include "custom_ar/launch.h"
 #include "custom_ar/said.h"
 #include "custom_ar/share.h"
+#include "health/pulse.h"
+#include "health/watchdog.h"
 #include "peer_mem/device_memory.h"
 
 /* In host memory that all ranks of a group share. */
 typedef struct {
     tpc_ar_report_t reports[TPCOMM_MAX_RANKS];
     _Atomic int32_t users[TPCOMM_MAX_RANKS]; /* peer_mem/device_memory.h */
+    tpc_pulse_t pulse;
 } control_t;
 /* Behind it, where no kernel looks: a table of what each rank says it calls. */
 
@@ -69,7 +75,9 @@ typedef struct {
     int32_t ring_blocks; /* that a ring's launch may have on every rank; 0: no ring */
     int32_t parts;       /* kernels that may be resident on this device at once */
     bool shares_device;
-    bool early; /* launches may be dependent ones (wait.cuh, begin_call and end_call) */
+    bool early;   /* launches may be dependent ones (wait.cuh, begin_call and end_call) */
+    int timer_fd; /* beats the pulse; -1: none */
+    tpc_watch_t *watch;
 } state_t;
 
 /* ------------------------------------------------------------------ sizes */
@@ -288,6 +296,26 @@ static tpcomm_status_t write_header(state_t *state) {
     return status;
 }
 
+static void poll(void *opaque);
+
+/* On the watchdog's thread. */
+static void beat(void *arg) {
+    state_t *state = arg;
+    uint64_t times;
+    (void)!read(state->timer_fd, &times, sizeof times);
+    tpc_pulse_beat(&state->control->pulse, tpc_clock_ns());
+    poll(state); /* no rank's host may be in a call */
+}
+
+static tpcomm_status_t start_pulse(state_t *state) {
+    const long each_ns = (long)tpc_hook_value("pulse_ms", TPC_PULSE_MS) * 1000000L;
+    const struct itimerspec every = {.it_interval = {.tv_nsec = each_ns}, .it_value = {.tv_nsec = 1}};
+    state->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (state->timer_fd < 0 || timerfd_settime(state->timer_fd, 0, &every, NULL) != 0)
+        return tpc_error_errno(TPCOMM_ERR_NO_MEMORY, errno, "cannot make a timer");
+    return tpc_watchdog_add(state->timer_fd, TPC_WATCH_LEVEL, beat, state, &state->watch);
+}
+
 static tpcomm_status_t make_parts(state_t *state, const tpc_cuda_facts_t *facts) {
     tpcomm_status_t status = size_grids(state, facts);
     if (status != TPCOMM_OK) return status;
@@ -303,7 +331,8 @@ static tpcomm_status_t make_parts(state_t *state, const tpc_cuda_facts_t *facts)
     state->params.host_fail = (const uint64_t *)(void *)(base + offsetof(tpc_workspace_header_t, fail));
     state->params.report =
         (tpc_ar_report_t *)(void *)(base + ((unsigned char *)&state->control->reports[state->group.rank] - host));
-    return TPCOMM_OK;
+    state->params.host_pulse = (const uint64_t *)(void *)(base + ((unsigned char *)&state->control->pulse - host));
+    return start_pulse(state);
 }
 
 static void destroy(void *opaque);
@@ -312,6 +341,7 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
     state_t *state = calloc(1, sizeof *state);
     if (state == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
     state->group = *group;
+    state->timer_fd = -1;
     state->control = (void *)group->workspace->data;
     state->params.rank = group->rank;
     state->params.size = group->agreed.size;
@@ -355,6 +385,8 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
 static void destroy(void *opaque) {
     state_t *state = opaque;
     tpc_cuda_scope_t scope;
+    tpc_watchdog_remove(state->watch);
+    if (state->timer_fd >= 0) close(state->timer_fd);
     if (tpc_cuda_enter(&state->group.devices[state->group.rank], &scope) != TPCOMM_OK) {
         free(state); /* in a forked child CUDA is the parent's; elsewhere nothing can be let go of, and all stays */
         return;

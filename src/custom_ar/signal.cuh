@@ -28,6 +28,8 @@ struct packet_t {
 #define TPC_LOOK_EVERY  64    /* fruitless looks at a wait's packets before each look around */
 /* A wait lasts so many ticks (wait.cuh) before the host's word is looked at: 2 are up to 131 us. */
 #define TPC_HOST_LOOK_TICKS 2
+/* A job may be stopped for so many ticks while a kernel waits: an hour. Nothing waits for ever. */
+#define TPC_LONGEST_STOP_TICKS 54931640
 
 /** Push a packet into a peer's slot, or re-arm one of mine. */
 TPC_DEVICE void packet_store(void *slot, packet_t packet) {

@@ -96,9 +96,11 @@ static __device__ __noinline__ void report_failure(const tpc_ar_params_t &p, int
 
 /** What a thread knows of its waits. */
 struct waiter_t {
-    uint32_t start; /**< of the present wait: when it first looked around, in ticks; 0: not yet */
+    uint32_t start; /**< of the present wait: when it first looked around, in ticks, odd; 0: not yet; WAIT_IS_OVER */
     bool dead;      /**< this thread waits for nothing any more; it goes on to every barrier all the same */
 };
+
+#define WAIT_IS_OVER 2u /* this look at what it waits for is the last */
 
 #define TPC_TICK_SHIFT 16 /* 66 us: 32 bits hold three days */
 
@@ -110,6 +112,33 @@ TPC_DEVICE uint32_t ticks_of_ms(uint32_t ms, bool of_header) {
     uint64_t ticks = ((uint64_t)ms * 1000000u >> TPC_TICK_SHIFT) + 1;
     if (!of_header && !TPC_FAULT(victim_named)) ticks += (ticks >> 4) + 512;
     return ticks < 0xFFFFFF00u ? (uint32_t)ticks : 0xFFFFFF00u;
+}
+
+TPC_DEVICE uint32_t ticks_now() {
+    return (uint32_t)(timer_ns() >> TPC_TICK_SHIFT);
+}
+
+/**
+ * A wait has lasted for its limit (in ticks) by the device's clock, which goes on while the whole job is stopped: by a
+ * signal, a debugger, a machine that is paused. So the hosts' pulse counts as well: for how long any rank's host has
+ * been awake. Before that is believed it must change, else the job may be stopped at this moment. Whether the wait is
+ * over. A wait for data ends a beat later than one for a call header could have.
+ */
+TPC_DEVICE bool is_over(const tpc_ar_params_t &p, uint32_t start, uint32_t limit, bool of_header) {
+    if (p.host_pulse == nullptr || TPC_FAULT(stop_not_seen)) return true;
+    uint64_t before = word_load(p.host_pulse), pulse = before;
+    if (before == 0) return true; /* no host's heart beats */
+    for (int beats = of_header || TPC_FAULT(victim_named) ? 1 : 2; beats > 0; beats--) {
+        do {
+            if ((int32_t)(ticks_now() - start - limit) >= TPC_LONGEST_STOP_TICKS) return true;
+            if (TPC_FAULT(beat_not_awaited)) break;
+            wait_pause();
+            pulse = word_load(p.host_pulse);
+        } while (pulse == before);
+        if (ticks_of_ms((uint32_t)(pulse >> 32) - (uint32_t)pulse, true) < limit) return false;
+        before = pulse;
+    }
+    return true;
 }
 
 /** A wait ends: somebody failed or aborted, or the deadline is over. */
@@ -128,7 +157,11 @@ TPC_DEVICE bool give_up(waiter_t &w) {
 TPC_DEVICE bool keep_waiting(const tpc_ar_params_t &p, waiter_t &w, int peer, uint32_t epoch, bool of_header = false) {
     tpc_ar_header_t *own = header_of(own_workspace(p));
     if (word_load(&own->fail) != 0) return give_up(w);
-    uint32_t now = (uint32_t)(timer_ns() >> TPC_TICK_SHIFT) | 1u;
+    if (w.start == WAIT_IS_OVER) {
+        report_failure(p, TPCOMM_ERR_TIMEOUT, peer, epoch);
+        return give_up(w);
+    }
+    uint32_t now = ticks_now() | 1u;
     if (w.start == 0) w.start = now;
     uint32_t lasted = now - w.start, patience = TPC_HOST_LOOK_TICKS;
     if (p.host_fail != nullptr && lasted >= patience) {
@@ -138,11 +171,11 @@ TPC_DEVICE bool keep_waiting(const tpc_ar_params_t &p, waiter_t &w, int peer, ui
             return give_up(w);
         }
     }
-    if (lasted >= ticks_of_ms(setting_load(&own->timeout_ms), of_header)) {
-        report_failure(p, TPCOMM_ERR_TIMEOUT, peer, epoch);
-        return give_up(w);
-    }
-    wait_pause();
+    uint32_t limit = ticks_of_ms(setting_load(&own->timeout_ms), of_header);
+    if (lasted >= limit && is_over(p, w.start, limit, of_header))
+        w.start = WAIT_IS_OVER;
+    else
+        wait_pause();
     return true;
 }
 

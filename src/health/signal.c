@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "health/pulse.h"
 
-#define CHECK_EVERY    64u         /* spins between looks at the failure word and the clock */
-#define SLICE_NS       100000000u  /* longest sleep between looks: config.interrupted is asked this often */
-#define STOPPED_GAP_NS 2000000000u /* a longer gap than this between two looks: we were stopped ourselves */
+#define CHECK_EVERY 64u        /* spins between looks at the failure word and the clock */
+#define SLICE_NS    100000000u /* longest sleep between looks: config.interrupted is asked this often */
 
 static inline void spin_pause(void) {
 #if defined(__x86_64__)
@@ -45,7 +45,7 @@ tpcomm_status_t tpc_signal_wait_slow(tpc_signal_t *signal, uint32_t value, const
             return atomic_load_explicit(&signal->value, memory_order_acquire) == value ? TPCOMM_OK : failed;
         uint64_t now = tpc_clock_ns();
         /* A stopped process must not find its peers late when it goes on (DESIGN 8): the gap does not count. */
-        if (now - looked > STOPPED_GAP_NS) stopped += now - looked;
+        if (now - looked > TPC_STOPPED_GAP_NS) stopped += now - looked;
         looked = now;
         uint64_t limit = (uint64_t)atomic_load_explicit(wait->timeout_ms, memory_order_relaxed) * 1000000u;
         uint64_t waited = now - start - stopped;

@@ -201,8 +201,27 @@ static std::string check_failure(const group_t &group, int rank, uint32_t status
     return "";
 }
 
+static const uint64_t BEAT_NS = 100000000, AWAKE_NS = 3600000000000, LONGEST_STOP_MS = 10000;
+
 static call_t draw_call(group_t &group, bool rings) {
     return rings ? group.draw_ring_call() : group.draw_call();
+}
+
+/* The hosts' pulse (health/pulse.h), as far as kernels see it. Awake for an hour when the run begins; stopped, all of
+ * them, between two moments of the device's clock. */
+static void beat(const group_t &group, uint32_t base_ms, uint64_t stop_ns = UINT64_MAX,
+                 uint64_t resume_ns = UINT64_MAX) {
+    uint64_t last_ns = 0, since_ns = 0;
+    const std::vector<uint64_t *> words = group.host_pulse;
+    auto hosts = [=](uint64_t now_ns) mutable {
+        if ((now_ns >= stop_ns && now_ns < resume_ns) || now_ns - last_ns < BEAT_NS) return;
+        if (now_ns - last_ns > 2000000000) since_ns = now_ns + AWAKE_NS;
+        last_ns = now_ns;
+        uint32_t last = (uint32_t)((last_ns + AWAKE_NS) / 1000000), since = (uint32_t)(since_ns / 1000000);
+        for (uint64_t *word : words) host_store(word, (uint64_t)(base_ms + last) << 32 | (base_ms + since));
+    };
+    for (uint64_t *word : group.host_pulse) *word = (uint64_t)(uint32_t)(base_ms + AWAKE_NS / 1000000) << 32 | base_ms;
+    on_clock(hosts);
 }
 
 /* Ranks whose peer is missing (or two of them), or comes too late, end by the deadline, say who it was, and get through
@@ -217,6 +236,8 @@ static std::string missing_calls(config_t &config, bool rings) {
     config.time_passes = true;
     begin(size, config);
     group_t group(size, random.pick(slots), draw_epoch(random), random, rings ? draw_ring(random) : tpc_ar_ring_t());
+    bool beats = random.chance(.5); /* the job is awake all the time, of which only this is different */
+    if (beats) beat(group, (uint32_t)random.bits());
     uint64_t soonest_ms = UINT64_MAX;
     for (int r = 0; r < size; r++) {
         uint32_t *timeout_ms = &group.header(r)->timeout_ms, limit = random.pick(timeouts);
@@ -253,7 +274,7 @@ static std::string missing_calls(config_t &config, bool rings) {
         if (wrong.empty()) wrong = group.check_given_up(r, first, group.calls());
         if (wrong.empty()) wrong = group.check_epochs(r, group.calls());
     }
-    uint64_t end_ns = (late ? arrival_ns : soonest_ms * 1000000) + 200000000;
+    uint64_t end_ns = (late ? arrival_ns : soonest_ms * 1000000) + 200000000 + (beats ? 2 * BEAT_NS : 0);
     if (wrong.empty() && result.clock_ns > end_ns)
         wrong = "the last wait ended after " + std::to_string(result.clock_ns / 1000000) +
                 " ms; the first deadline was " + std::to_string(soonest_ms) + " ms";
@@ -268,6 +289,52 @@ static std::string missing(config_t &config) {
 /* Check the same in the ring. */
 static std::string missing_ring(config_t &config) {
     return missing_calls(config, true);
+}
+
+/* Check that a job which is stopped whole while kernels wait does not fail of it: a rank that comes within the limit
+ * after the stop is in time; of one that never comes the others say so, and not sooner; and when a job does not go on,
+ * kernels end all the same. */
+static std::string stopped(config_t &config) {
+    static const uint32_t limits[] = {400, 700, 1600};
+    random_t random = numbers(config);
+    int size = random.pick(sizes), absent = random.between(0, size - 1), before = random.between(0, 2),
+        kind = random.between(0, 7);
+    bool comes = kind < 4, goes_on = kind < 7;
+    uint32_t limit_ms = random.pick(limits);
+    uint64_t stop_ms = random.below(limit_ms), resume_ms = stop_ms + (uint64_t)random.between(2100, 5000);
+    if (!goes_on) stop_ms = 0, resume_ms = UINT64_MAX / 2000000;
+    config.time_passes = true;
+    begin(size, config);
+    bool rings = random.chance(.2);
+    group_t group(size, 64, draw_epoch(random), random, rings ? draw_ring(random) : tpc_ar_ring_t());
+    for (int r = 0; r < size; r++) group.header(r)->timeout_ms = limit_ms;
+    beat(group, random.chance(.3) ? 0xFFFFFFFFu - random.below(3600000 + 4000) : (uint32_t)random.bits() >> 2,
+         stop_ms * 1000000, resume_ms * 1000000);
+    for (int i = 0; i < before; i++) group.make(draw_call(group, rings));
+    std::vector<call_t> calls((size_t)size, draw_call(group, rings));
+    if (!comes) calls[(size_t)absent].count = SIZE_MAX;
+    group.make_each(calls);
+    if (comes) {
+        delay_last(absent, (resume_ms + random.below(limit_ms - 50)) * 1000000);
+        return run_healthy(group);
+    }
+    result_t result = run();
+    if (result.outcome != FINISHED) return result.message;
+    std::string wrong = group.check_results(0, (size_t)before);
+    for (int r = 0; r < size && wrong.empty(); r++) {
+        if (r == absent) continue;
+        wrong = check_failure(group, r, TIMEOUT);
+        const tpc_ar_report_t *report = group.report[(size_t)r];
+        if (wrong.empty() && report->word != 0 && report->peer != absent)
+            wrong = "rank " + std::to_string(r) + " reports rank " + std::to_string(report->peer) +
+                    "; missing was rank " + std::to_string(absent);
+        if (wrong.empty()) wrong = group.check_given_up(r, (size_t)before + 1, group.calls());
+    }
+    uint64_t soonest_ms = goes_on ? resume_ms + limit_ms : LONGEST_STOP_MS + limit_ms,
+             ended_ms = result.clock_ns / 1000000;
+    if (wrong.empty() && (ended_ms < soonest_ms || ended_ms > soonest_ms + 2 * BEAT_NS / 1000000 + 200))
+        wrong = "the last wait ended after " + std::to_string(ended_ms) + " ms, want " + std::to_string(soonest_ms);
+    return wrong;
 }
 
 /* Check that the host's word ends all waits, at whatever moment, also those of calls still queued. */
@@ -365,6 +432,7 @@ const case_t cases[] = {{"dtypes", 60, dtypes},
                         {"payloads", 200, payloads},
                         {"broadcasts", 40, broadcasts},
                         {"missing", 400, missing},
+                        {"stopped", 60, stopped},
                         {"aborted", 200, aborted},
                         {"mismatch", 200, mismatch},
                         {"overlap", 200, overlap},

@@ -44,7 +44,9 @@
     X(wait_of_one_peer, "waits", "WRA")        /* what is noted is the first thread's wait */                          \
     X(half_counted_out, "mixed", "WRA")        /* a call leaves only half of itself behind */                          \
     X(overlap_unseen, "overlap", "WRA")        /* two calls of a rank at once */                                       \
-    X(victim_named, "missing", "WRA")     /* a wait for a rank that itself waits for the missing one reports first */  \
+    X(victim_named, "missing", "WRA")  /* a wait for a rank that itself waits for the missing one reports first */     \
+    X(stop_not_seen, "stopped", "WRA") /* waits end by the device's clock, which goes on while the job is stopped */   \
+    X(beat_not_awaited, "stopped", "WRA") /* the hosts' pulse is believed as it stands */                              \
     X(report_not_claimed, "missing", "R") /* many threads write one report */                                          \
     X(peers_not_told, "missing", "WRA")   /* of a failure */
 

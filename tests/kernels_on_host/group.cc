@@ -62,8 +62,9 @@ group_t::group_t(int size, size_t slot_bytes, uint32_t first_epoch, random_t &ra
         workspace.push_back(memory);
         report.push_back((tpc_ar_report_t *)hostrun::allocate(r, sizeof(tpc_ar_report_t), "report"));
         host_fail.push_back((uint64_t *)hostrun::allocate(r, 8, "abort word"));
+        host_pulse.push_back((uint64_t *)hostrun::allocate(r, 8, "pulse"));
         memset(report.back(), 0, sizeof(tpc_ar_report_t));
-        *host_fail.back() = 0;
+        *host_fail.back() = *host_pulse.back() = 0;
     }
 }
 
@@ -179,6 +180,7 @@ tpc_ar_params_t group_t::base_params(int rank) const {
     params.ring_blocks = ring.blocks;
     params.ring_piece = ring.piece_bytes;
     params.host_fail = host_fail[(size_t)rank];
+    params.host_pulse = host_pulse[(size_t)rank];
     params.report = report[(size_t)rank];
     params.rank = rank;
     params.size = size;

@@ -79,7 +79,7 @@ class group_t {
     const int size;
     const bool early; /**< launches may be dependent ones */
     std::vector<tpc_ar_report_t *> report;
-    std::vector<uint64_t *> host_fail;
+    std::vector<uint64_t *> host_fail, host_pulse; /**< a pulse that is 0 does not count */
 
   private:
     part_t make_part(int rank, const call_t &call, payload_t payload);

@@ -108,6 +108,9 @@ int launches_ended(int rank);
 void at_step(int64_t step, std::function<void()> act);
 void host_store(uint64_t *word, uint64_t value);
 
+/** What host threads do whenever the clock has gone on. It may call host_store(). */
+void on_clock(std::function<void(uint64_t now_ns)> act);
+
 result_t run();
 /** Of the last run. */
 int64_t steps_done();

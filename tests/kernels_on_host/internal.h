@@ -129,6 +129,7 @@ struct scenario_t {
     std::vector<block_t *> buffers; /**< blocks whose stores wait */
     std::vector<event_t> events;    /**< next one last */
     std::function<std::string(int, int)> launch_starts;
+    std::function<void(uint64_t)> clock_goes_on;
     int ready = 0;
     size_t unstarted = 0; /**< blocks */
     int64_t weights_change = 0;
@@ -159,6 +160,8 @@ void wake(const char *at, int bytes);
 
 /* memory.cc */
 void memory_reset();
+/** The clock goes on by milliseconds: no load returns what was there before. */
+void memory_time_passes();
 /** What was stored before a thread's launch, the thread sees. */
 void memory_fiber_start(fiber_t *fiber);
 bool is_device(const void *at);

@@ -140,6 +140,10 @@ void host_store(uint64_t *word, uint64_t value) {
     apply((char *)word, &value, 8, UINT32_MAX);
 }
 
+void memory_time_passes() {
+    histories.clear();
+}
+
 /** Whether a store comes before a later access of this thread, at this number of barriers: in the order of the block's
  * program. */
 static bool precedes(const store_t &store, int thread, uint32_t barriers) {

@@ -409,6 +409,16 @@ void at_step(int64_t step, std::function<void()> act) {
                      [](const event_t &a, const event_t &b) { return a.step > b.step; });
 }
 
+void on_clock(std::function<void(uint64_t now_ns)> act) {
+    scenario.clock_goes_on = std::move(act);
+}
+
+static void set_clock(uint64_t now_ns) {
+    scenario.clock_ns = now_ns;
+    memory_time_passes();
+    if (scenario.clock_goes_on) scenario.clock_goes_on(now_ns);
+}
+
 /* All wait: what can happen from outside? */
 static bool time_goes_on() {
     uint64_t first_start = UINT64_MAX;
@@ -420,10 +430,10 @@ static bool time_goes_on() {
     if (!scenario.events.empty()) {
         fire_event();
     } else if (scenario.config.time_passes && !sleepers.empty()) {
-        scenario.clock_ns += PATIENCE_NS;
+        set_clock(scenario.clock_ns + PATIENCE_NS);
         wake_all();
     } else if (first_start != UINT64_MAX) {
-        scenario.clock_ns = first_start;
+        set_clock(first_start);
     } else {
         return false;
     }
