@@ -2,7 +2,8 @@
 /*
  * Check that the end of a process is seen by the others within 2 s, with its rank, wherever it happens (H9, I3): killed
  * inside a collective, between calls, exited without a word; and that a rank which is only stopped is a TIMEOUT that
- * names it. Afterwards the survivors make a new world, and no memory, descriptor or name is left.
+ * names it. Afterwards the survivors make a new world, and no memory, descriptor or name is left. When all ranks are
+ * stopped for longer than the limit, while some wait for another, and go on, nothing has happened.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -104,6 +105,38 @@ static void scene(const char *what, void (*fn)(int32_t, int32_t), int32_t size, 
     reap(pids[1], signal_number != 0);
 }
 
+/* Rank 1 comes late, and meanwhile all are stopped. */
+static void awaited(int32_t rank, int32_t size) {
+    float x = 1;
+    tpcomm_t *comm = meet();
+    for (int ms = 0; rank == 1 && atomic_load(met) <= size; ms++) {
+        CHECK(ms < 60000);
+        usleep(1000);
+    }
+    CHECK_OK(tpcomm_all_reduce(comm, &x, &x, 1, TPCOMM_F32, TPCOMM_SUM, NULL));
+    CHECK_EQ((int)x, size);
+    CHECK_OK(tpcomm_finalize(comm));
+    CHECK_OK(tpcomm_destroy(comm));
+}
+
+static void all_stopped(void) {
+    enum { SIZE = 3 };
+    char job[64];
+    pid_t pids[SIZE];
+    int how = 0;
+    snprintf(job, sizeof job, "stopped-%d", getpid());
+    atomic_store(met, 0);
+    for (int32_t r = 0; r < SIZE; r++) pids[r] = spawn(r, SIZE, job, awaited);
+    for (int ms = 0; ms < 60000 && atomic_load(met) < SIZE; ms++) usleep(1000);
+    usleep(200000);
+    for (int32_t r = 0; r < SIZE; r++) CHECK_EQ(kill(pids[r], SIGSTOP), 0);
+    for (int32_t r = 0; r < SIZE; r++) CHECK_EQ(waitpid(pids[r], &how, WUNTRACED), pids[r]);
+    usleep(3000000);
+    for (int32_t r = 0; r < SIZE; r++) CHECK_EQ(kill(pids[r], SIGCONT), 0);
+    atomic_fetch_add(met, 1);
+    for (int32_t r = 0; r < SIZE; r++) reap(pids[r], false);
+}
+
 /* I3: start, use, kill all at a random point; again and again. */
 static void restart_after_kill(void) {
     uint64_t seed = 3;
@@ -148,6 +181,9 @@ int main(void) {
     expected = TPCOMM_ERR_TIMEOUT;
     op_timeout_ms = 1500;
     scene("stopped", loop, 3, SIGSTOP, 300);
+
+    op_timeout_ms = 2500;
+    all_stopped();
 
     restart_after_kill();
     char job[64];
