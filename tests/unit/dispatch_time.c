@@ -30,6 +30,10 @@ static void time_group(tpcomm_device_kind_t device, int32_t topology, int32_t si
         if (tpc_backend_serves(*backend, device) && count < 7) list[count++] = *backend;
     if (count == 0) return; /* not of this build */
     CHECK_OK(tpc_dispatch_new(&agreed, &table, list, NULL, &dispatch));
+    if (device == TPCOMM_DEVICE_CUDA && tpc_dispatch_why_not(dispatch, TPCOMM_PATH_ONESHOT) != NULL) {
+        tpc_dispatch_free(dispatch); /* a build without kernels */
+        return;
+    }
     for (int i = 0; i < KEYS; i++) {
         state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         keys[i] = (tpc_call_key_t){.coll = TPCOMM_ALL_REDUCE,
