@@ -11,7 +11,7 @@
 #define TPC_DEVICE     inline
 #define TPC_LOOK_EVERY 2 /* a waiting thread soon finds out that nothing happens, and sleeps */
 /* Time stands still while anybody can go on, and a thread sleeps on the words it has looked at: all at once. */
-#define TPC_HOST_LOOK_TICKS 0
+#define TPC_HOST_LOOK_TICKS    0
 #define TPC_LONGEST_STOP_TICKS 152588 /* 10 s */
 
 TPC_DEVICE void packet_store(void *slot, packet_t packet) {
