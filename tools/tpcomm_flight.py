@@ -101,6 +101,7 @@ class Plane:
 
     def __init__(self, group, plane):
         self.name, self.id, self.ranks, self.plane = group["name"], group["id"], group["ranks"], plane["plane"]
+        self.timeout_ms = group.get("op_timeout_ms", 0)
         self.views = {}
 
     def add(self, rank, plane):
@@ -109,6 +110,12 @@ class Plane:
 
     def title(self):
         return f"group '{self.name}' ({len(self.ranks)} ranks), {self.plane} calls"
+
+    def torch_name(self):
+        return f"{self.id}-{self.plane}"
+
+    def torch_desc(self):
+        return f"{self.name} {self.plane}"
 
     def who(self, rank):
         world = self.ranks[rank]
@@ -252,47 +259,74 @@ def collect(dumps):
 
 # ---------------------------------------------------------------- torch
 
-def torch_entry(record, group, view, number, pg_id):
-    sizes = [[record["count"]]]
-    dtypes = [TORCH_DTYPES.get(record["dtype"], "Byte")]
+def torch_sizes(record, size):
+    """Sizes of input and output as torch's analyser wants them: of what gathers or scatters one is the other times the ranks. Rows need
+    not divide by the ranks: each rank's part is the longest one."""
+    if record["dtype"] is None:
+        return [[]], [[]]
+    count, part = record["count"], -(-record["count"] // size)
+    return {"all_gather": ([[count]], [[count * size]]), "reduce_scatter": ([[count * size]], [[count]]),
+            "all_gather_rows": ([[part]], [[part * size]]),
+            "reduce_scatter_rms_norm": ([[part * size]], [[part]])}.get(record["coll"], ([[count]], [[count]]))
+
+
+def torch_entry(record, plane, pg_id, timeout_ms):
     moves = record["dtype"] is not None
-    out = dict(record)
     ns = lambda key: record[key] * 1000 if record.get(key) else None
     done = record["state"] == "completed"
-    gathered = [[record["count"] * group["size"]]]
+    sizes = torch_sizes(record, len(plane.ranks))
+    dtypes = [TORCH_DTYPES.get(record["dtype"], "Byte")] if moves else []
     return {
-        "frames": [], "record_id": number, "pg_id": pg_id,
-        "process_group": (group["id"] + "-" + view["plane"], group["name"] + " " + view["plane"]),
+        # What has no field of its own is told where torch has the caller's stack: it prints that, and compares nothing.
+        "frames": [{"name": describe(record), "filename": "tag", "line": int(record.get("tag") or "0", 16)}],
+        "record_id": 0, "pg_id": pg_id, "process_group": (plane.torch_name(), plane.torch_desc()),
         "thread_name": "", "thread_id": "", "collective_seq_id": record["seq"], "p2p_seq_id": 0, "op_id": record["seq"],
         "profiling_name": "nccl:" + TORCH_NAMES.get(record["coll"], record["coll"]),
         "time_created_ns": record["created_us"] * 1000 if record["created_us"] else 0,
         "duration_ms": (record["ended_us"] - record["created_us"]) / 1000.0 if done and record.get("ended_us") else None,
-        "input_sizes": (gathered if record["coll"] == "reduce_scatter" else sizes) if moves else [[]],
-        "input_dtypes": dtypes if moves else [],
-        "output_sizes": (gathered if record["coll"] == "all_gather" else sizes) if moves else [[]],
-        "output_dtypes": dtypes if moves else [],
-        "state": "completed" if done else "started", "time_discovered_started_ns": ns("begun_us"),
-        "time_discovered_completed_ns": ns("ended_us") if done else None, "retired": done,
-        "timeout_ms": group.get("op_timeout_ms", 0), "is_p2p": False,
-        "tpcomm": {key: out.get(key) for key in ("path", "op", "root", "tag", "stream", "status", "wait_us", "skew_us", "last_rank")},
+        "input_sizes": sizes[0], "input_dtypes": dtypes, "output_sizes": sizes[1], "output_dtypes": dtypes,
+        "state": {"completed": "completed", "enqueued": "scheduled"}.get(record["state"], "started"),
+        "time_discovered_started_ns": ns("begun_us"), "time_discovered_completed_ns": ns("ended_us") if done else None, "retired": done,
+        "timeout_ms": timeout_ms, "is_p2p": False,
+        "tpcomm": {key: record.get(key) for key in ("path", "op", "root", "tag", "stream", "status", "wait_us", "skew_us", "last_rank")},
     }
 
 
-def torch_dump(dump):
-    """One rank's dump as torch's analyser reads it: plain dicts, lists, tuples, texts and numbers."""
+def as_seen(plane, rank):
+    """Of a rank that left no dump: what it is known to have called, in the words of one that did. None: nothing is known."""
+    last = plane.last_seen(rank)
+    if last is None:
+        return None
+    view = max(plane.views.values(), key=lambda v: v["last_begun"])
+    return {"records": [r for r in view["records"] if r["seq"] <= last], "last_begun": last, "last_ended": min(last, view.get("last_ended", 0))}
+
+
+def torch_dump(world_rank, planes, version):
+    """One rank's calls as torch's analyser reads them: plain dicts, lists, tuples, texts and numbers. It wants a file of every rank, and the
+    same first calls in all of them."""
     pg_config, pg_status, entries = {}, {}, []
-    for pg_id, (group, view) in enumerate((g, v) for g in dump["groups"] for v in g["planes"]):
-        name = group["id"] + "-" + view["plane"]
-        pg_config[name] = {"name": name, "desc": group["name"] + " " + view["plane"], "ranks": str(group["ranks"])}
+    for pg_id, plane in enumerate(planes):
+        if world_rank not in plane.ranks:
+            continue
+        rank = plane.ranks.index(world_rank)
+        view = plane.views.get(rank) or as_seen(plane, rank)
+        if view is None:
+            continue
+        pg_config[plane.torch_name()] = {"name": plane.torch_name(), "desc": plane.torch_desc(), "ranks": str(plane.ranks)}
         pg_status[str(pg_id)] = {"last_enqueued_collective": view["last_begun"], "last_started_collective": view["last_begun"],
                                  "last_completed_collective": view.get("last_ended", 0)}
-        for record in view["records"]:
-            entries.append(torch_entry(record, group, view, len(entries), pg_id))
+        entries += [torch_entry(r, plane, pg_id, plane.timeout_ms) for r in view["records"] if r["seq"] >= plane.first_known()]
     entries.sort(key=lambda e: e["time_created_ns"])
     for number, entry in enumerate(entries):
         entry["record_id"] = number
-    return {"version": "2.10", "pg_config": pg_config, "pg_status": pg_status, "comm_lib_version": "tpcomm " + dump["version"],
-            "entries": entries}
+    return {"version": "2.10", "pg_config": pg_config, "pg_status": pg_status, "comm_lib_version": "tpcomm " + version, "entries": entries}
+
+
+def write_torch(prefix, planes, of_rank):
+    version = next(iter(of_rank.values()))["version"]
+    for rank in range(max(d["size"] for d in of_rank.values())):
+        with open(f"{prefix}{rank}", "wb") as file:
+            pickle.dump(torch_dump(rank, planes, version), file, protocol=2)
 
 
 def main():
@@ -318,9 +352,7 @@ def main():
         return 2
     for job, planes, of_rank, findings in results:
         if args.torch:
-            for rank, dump in of_rank.items():
-                with open(f"{args.torch}{rank}", "wb") as file:
-                    pickle.dump(torch_dump(dump), file, protocol=2)
+            write_torch(args.torch, list(planes.values()), of_rank)
         if args.json:
             continue
         size = max(d["size"] for d in of_rank.values())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check that tools/tpcomm_flight.py names the first call in which the ranks differ: from dumps of ranks that failed, and from dumps
-written here; that dumps fit their schema; and that what it writes for torch is what torch's analyser takes (python_torch runs that).
+written here; that dumps fit their schema; and that what it writes for torch is what torch's analyser takes (python_torch_flight runs that).
 
 usage: flight_command.py FAULT_FLIGHT FAULT_STATUS
 """
@@ -112,6 +112,52 @@ class Flight(unittest.TestCase):
             self.assertEqual((entry["input_sizes"], entry["output_sizes"]), ([[8]], [[8]]))
             self.assertEqual((entry["input_dtypes"], entry["p2p_seq_id"], entry["is_p2p"]), (["Float"], 0, False))
         self.assertEqual(len([e for e in dump_2["entries"] if e["process_group"] == name]), 6)
+
+    def torch(self, *dumps):
+        """What torch is given of these, by rank."""
+        prefix = os.path.join(self.folder, "torch_")
+        self.write(*dumps)
+        self.tool("--torch", prefix, self.folder)
+        loaded = {}
+        for rank in range(dumps[0]["size"]):
+            with open(f"{prefix}{rank}", "rb") as file:
+                loaded[rank] = pickle.load(file)
+        return loaded
+
+    def test_torch_fields(self):
+        """What the analyser indexes without a default, as it wants it."""
+        calls = [record(1), record(2, coll="barrier", dtype=None, op=None, count=0), record(3, coll="all_gather", op=None),
+                 record(4, coll="reduce_scatter", state="started", ended_us=0),
+                 record(5, coll="all_gather_rows", op=None, count=7 * 64, rows="hidden 64", state="enqueued")]
+        dumps = self.torch(dump(0, calls), dump(1, copy.deepcopy(calls)))
+        for one in dumps.values():
+            self.assertRegex(one["version"], r"^2\.[0-9]+$")
+            self.assertEqual(one["pg_config"], {"1-device": {"name": "1-device", "desc": "world device", "ranks": "[0, 1]"}})
+            self.assertEqual([e["record_id"] for e in one["entries"]], [0, 1, 2, 3, 4])
+            self.assertEqual([e["collective_seq_id"] for e in one["entries"]], [1, 2, 3, 4, 5])
+            self.assertEqual([e["state"] for e in one["entries"]], ["completed"] * 3 + ["started", "scheduled"])
+            self.assertEqual([e["profiling_name"] for e in one["entries"]],
+                             ["nccl:all_reduce", "nccl:barrier", "nccl:_all_gather_base", "nccl:_reduce_scatter_base", "nccl:_all_gather_base"])
+            self.assertEqual([(e["input_sizes"], e["output_sizes"]) for e in one["entries"]],
+                             [([[4096]], [[4096]]), ([[]], [[]]), ([[4096]], [[8192]]), ([[8192]], [[4096]]), ([[224]], [[448]])])
+            for entry in one["entries"]:
+                self.assertEqual((entry["process_group"], entry["p2p_seq_id"], entry["is_p2p"]), (("1-device", "world device"), 0, False))
+                self.assertEqual(entry["input_dtypes"], [] if entry["profiling_name"] == "nccl:barrier" else ["BFloat16"])
+                self.assertEqual(entry["output_dtypes"], entry["input_dtypes"])
+                self.assertIs(type(entry["time_created_ns"]), int)
+                self.assertEqual(set(entry["frames"][0]), {"name", "filename", "line"})
+
+    def test_torch_begins_alike(self):
+        """A rank that has lost its first calls lets all files begin later; the analyser would take them for missing."""
+        dumps = self.torch(dump(0, [record(seq) for seq in range(20, 30)]), dump(1, [record(seq) for seq in range(1, 30)]))
+        for one in dumps.values():
+            self.assertEqual([(e["record_id"], e["collective_seq_id"]) for e in one["entries"]], [(n, 20 + n) for n in range(10)])
+
+    def test_torch_without_dump(self):
+        """Of a rank that left no dump there is a file as well, of what the others have seen."""
+        dumps = self.torch(dump(0, [record(1), record(2), record(3)], rank_seq=[3, 2]))
+        self.assertEqual(dumps[1]["pg_config"], dumps[0]["pg_config"])
+        self.assertEqual([e["collective_seq_id"] for e in dumps[1]["entries"]], [1, 2])
 
     def test_status_socket(self):
         subprocess.run([STATUS_PROGRAM, "keep"], check=True, timeout=60, env={**os.environ, "TPCOMM_TEST_KEEP": self.folder})
