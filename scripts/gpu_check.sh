@@ -69,8 +69,8 @@ for tool in memcheck initcheck synccheck; do
     checkers+=(--also "gpu_alone under $tool='$self' --sanitized $tool '$build/tests/gpu/gpu_alone' 60")
     checkers+=(--also "gpu_graphs under $tool='$self' --sanitized $tool '$build/tests/gpu/gpu_graphs' short")
 done
-# Figures last, with what is left; the tests leave them 40 s.
-python3 tools/gpu_testrun.py "$build" "$results" --seconds "$((seconds - 40 - (SECONDS - begun)))" --commit "$commit" \
+# Figures last, with what is left; the tests leave them 40 s, or GPU_CHECK_FIGURES.
+python3 tools/gpu_testrun.py "$build" "$results" --seconds "$((seconds - ${GPU_CHECK_FIGURES:-40} - (SECONDS - begun)))" --commit "$commit" \
     --also "gpu_memory under MPS='$self' --under-mps '$build/tests/gpu/gpu_memory' processes" \
     --also "soak of 10 s='$build/bench/tpcomm-bench' soak --device cuda --ranks 2 --seconds 10" \
     "${checkers[@]}"
