@@ -13,10 +13,17 @@
 
 enum { ROOM = 160 << 20 };
 
+/* Magnitude about 1, now and then any bits; magnitudes far apart, down to subnormal codes; zeros, subnormals and the
+ * smallest normal numbers; any bits. And what goes with them: eps, and the scale of F8_TENSOR. */
+enum { PLAIN, WIDE, TINY, ANY, VALUES };
+static const float epsilons[VALUES] = {1e-5f, 1e-6f, 0x1p-149f, 0x1p-126f};
+static const float scales[VALUES] = {0.01f, 1, 0x1p-130f, 3e38f};
+
 typedef struct {
     tpcomm_dtype_t dtype, weight_dtype;
     tpcomm_quant_t quant;
     tpcomm_path_t path;
+    int values;
     int32_t hidden;
     size_t tokens, gap, misalign; /* in elements */
     float bias;
@@ -25,33 +32,42 @@ typedef struct {
 } plan_t;
 
 static const char *describe(const plan_t *plan, const gpu_rank_t *rank, char *text, size_t bytes) {
-    snprintf(text, bytes, "rank %d of %d: %s by %s, %zu x %d %s, weight %s, quant %d,%s%s%s%s%s gap %zu, seed %llu",
+    snprintf(text, bytes,
+             "rank %d of %d: %s by %s, %zu x %d %s, weight %s, values %d, quant %d,%s%s%s%s%s gap %zu, seed %llu",
              rank->rank, rank->size, plan->scatters ? "reduce_scatter" : "all_reduce", tpcomm_path_name(plan->path),
              plan->tokens, plan->hidden, tpcomm_dtype_name(plan->dtype), tpcomm_dtype_name(plan->weight_dtype),
-             plan->quant, plan->residual ? " residual," : "", plan->out ? "" : " no out,", plan->sum ? " sum," : "",
-             plan->in_place ? " in place," : "", plan->misalign ? " misaligned," : "", plan->gap,
-             (unsigned long long)plan->seed);
+             plan->values, plan->quant, plan->residual ? " residual," : "", plan->out ? "" : " no out,",
+             plan->sum ? " sum," : "", plan->in_place ? " in place," : "", plan->misalign ? " misaligned," : "",
+             plan->gap, (unsigned long long)plan->seed);
     return text;
 }
 
-/* Numbers of magnitude about 1, now and then any bits. */
-static void fill(tpcomm_dtype_t dtype, uint64_t seed, size_t count, void *to) {
+/* An exponent for a kind of values, of dtypes whose 1 has this one; from 5 bits. */
+static uint32_t exponent_of(int values, uint32_t of_one, uint32_t bits) {
+    if (values == WIDE) return of_one - 12 + bits % 24;
+    return values == TINY ? bits % 2 : of_one - 1 + bits % 2;
+}
+
+static void fill(int values, tpcomm_dtype_t dtype, uint64_t seed, size_t count, void *to) {
     uint64_t state = seed * 1000003u + 5;
     unsigned char *at = to;
     for (size_t i = 0; i < count; i++) {
         uint64_t bits = random_next(&state);
-        uint32_t word = (uint32_t)bits;
-        if (bits >> 50 != 0) {
-            if (dtype == TPCOMM_F32) word = (word & 0x807FFFFFu) | (126 + (word >> 24 & 1)) << 23;
-            if (dtype == TPCOMM_F16) word = (word & 0x83FFu) | (14 + (word >> 24 & 1)) << 10;
-            if (dtype == TPCOMM_BF16) word = (word & 0x807Fu) | (126 + (word >> 24 & 1)) << 7;
+        uint32_t word = (uint32_t)bits, of_one = dtype == TPCOMM_F16 ? 15 : 127;
+        uint32_t exponent = exponent_of(values, of_one, (uint32_t)(bits >> 40) & 31);
+        bool any = values == ANY || (values == PLAIN && bits >> 50 == 0);
+        if (values == TINY && (bits >> 45 & 3) == 0) word &= 0x80008000u;
+        if (!any) {
+            if (dtype == TPCOMM_F32) word = (word & 0x807FFFFFu) | exponent << 23;
+            if (dtype == TPCOMM_F16) word = (word & 0x83FFu) | exponent << 10;
+            if (dtype == TPCOMM_BF16) word = (word & 0x807Fu) | exponent << 7;
         }
         memcpy(at + i * tpcomm_dtype_size(dtype), &word, tpcomm_dtype_size(dtype));
     }
 }
 
 static void fill_row(const plan_t *plan, int32_t rank, size_t t, void *to) {
-    fill(plan->dtype, plan->seed * 7919 + t * 31 + (uint64_t)rank, (size_t)plan->hidden, to);
+    fill(plan->values, plan->dtype, plan->seed * 7919 + t * 31 + (uint64_t)rank, (size_t)plan->hidden, to);
 }
 
 /* Where everything lies: offsets into in's and out's memory, and host copies of both. */
@@ -95,7 +111,7 @@ static place_t place_of(const plan_t *plan, const gpu_rank_t *rank) {
                                  .path = rank->size > 1 ? plan->path : TPCOMM_PATH_AUTO,
                                  .hidden = plan->hidden,
                                  .tokens = plan->tokens,
-                                 .eps = 1e-5f,
+                                 .eps = epsilons[plan->values],
                                  .weight_bias = plan->bias,
                                  .in = rank->in + p.in,
                                  .weight = p.rows > 0 ? rank->in + p.weight : NULL,
@@ -124,9 +140,9 @@ static void make_inputs(const plan_t *plan, const gpu_rank_t *rank, const place_
     for (size_t t = 0; t < plan->tokens; t++) fill_row(plan, rank->rank, t, in + p->in + t * p->stride * p->element);
     for (size_t t = 0; t < p->rows; t++)
         fill_row(plan, 100, p->first + t, in + p->residual + t * p->stride * p->element);
-    fill(plan->weight_dtype, plan->seed, (size_t)plan->hidden, in + p->weight);
-    float scale = 0.01f;
-    if (plan->quant == TPCOMM_QUANT_F8_TENSOR) memcpy(out + p->scale, &scale, sizeof scale);
+    fill(plan->values == TINY ? PLAIN : plan->values, plan->weight_dtype, plan->seed, (size_t)plan->hidden,
+         in + p->weight);
+    if (plan->quant == TPCOMM_QUANT_F8_TENSOR) memcpy(out + p->scale, &scales[plan->values], sizeof(float));
 }
 
 /* What both memories must be afterwards, by the cpu device's kernels. */
@@ -158,7 +174,7 @@ static void expect(const plan_t *plan, const gpu_rank_t *rank, const place_t *p,
                                                 : out + p->out + at,
                               .hidden = (size_t)plan->hidden,
                               .quant = plan->quant,
-                              .eps = 1e-5f,
+                              .eps = epsilons[plan->values],
                               .weight_bias = plan->bias};
         if (plan->quant != TPCOMM_QUANT_NONE) row.quantized = out + p->quantized + t * p->stride;
         if (plan->quant != TPCOMM_QUANT_NONE)
@@ -293,6 +309,7 @@ static plan_t draw(uint64_t seed, int32_t size) {
         if (plan.tokens > 3) plan.tokens += random_next(&state) % (uint64_t)size; /* also what does not divide */
     }
     if (size == 1) plan.path = TPCOMM_PATH_AUTO;
+    if (random_next(&state) % 2 == 0) plan.values = (int)(random_next(&state) % VALUES);
     return plan;
 }
 
