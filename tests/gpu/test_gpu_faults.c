@@ -215,7 +215,7 @@ static void run(int kind, size_t p) {
     if (captures_here) {
         CHECK(mkdtemp(folder) != NULL);
         CHECK_EQ(setenv("TPCOMM_FLIGHT_DIR", folder, 1), 0); /* with it the watchdog looks at the groups */
-        ranks_set_hooks("set@tick_ms:1");
+        ranks_set_hooks("set@tick_ms:1;set@pulse_ms:1");
     }
     uint64_t start = tpc_clock_ns();
     gpu_run(kind, parts[p].size, false, &config, 1 << 20, parts[p].fn, NULL);
