@@ -60,6 +60,13 @@ static void replay(const gpu_rank_t *rank, cudaGraphExec_t exec) {
     gpu_sync(rank);
 }
 
+/* The setting is copied to the device on a stream of its own: not while another rank's kernel may wait. */
+static void note(const gpu_rank_t *rank, int32_t on) {
+    gpu_together(rank);
+    CHECK_OK(tpcomm_note_waits(rank->comm, on));
+    gpu_together(rank);
+}
+
 static void by_path(gpu_rank_t *rank, tpcomm_path_t path) {
     int32_t late = (int32_t)path % rank->size;
     cudaGraphExec_t exec = capture(rank, path, late);
@@ -67,10 +74,10 @@ static void by_path(gpu_rank_t *rank, tpcomm_path_t path) {
     replay(rank, exec);
     seen_t off = look(rank, path);
     if (memcmp(&before, &off, sizeof off) != 0) FAIL("rank %d: noted without being asked to", rank->rank);
-    CHECK_OK(tpcomm_note_waits(rank->comm, TPCOMM_ON));
+    note(rank, TPCOMM_ON);
     replay(rank, exec);
     seen_t on = look(rank, path);
-    CHECK_OK(tpcomm_note_waits(rank->comm, TPCOMM_OFF));
+    note(rank, TPCOMM_OFF);
     replay(rank, exec);
     seen_t after = look(rank, path);
     if (memcmp(&on, &after, sizeof on) != 0) FAIL("rank %d: noted when it should not any more", rank->rank);
@@ -94,7 +101,7 @@ static void waits(gpu_rank_t *rank) {
     by_path(rank, TPCOMM_PATH_ONESHOT);
     by_path(rank, TPCOMM_PATH_TWOSHOT);
     by_path(rank, TPCOMM_PATH_RING);
-    CHECK_OK(tpcomm_note_waits(rank->comm, TPCOMM_ON));
+    note(rank, TPCOMM_ON);
     gpu_all_reduce(rank, rank->in, rank->out, TPCOMM_F32, 7, 5001, "with waits noted");
     CHECK_STATUS(tpcomm_note_waits(rank->comm, 3), TPCOMM_ERR_INVALID_ARG);
 }
