@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Check that an address which is taken ends the meeting at once and by name on all ranks, that a range of ports is
- * searched, and that many jobs which start at once with automatic ports all come up (I7).
+ * searched, and that many jobs which start at once with automatic ports all come up (I7). And that where strangers can
+ * reach rank 0 it is said, unless there is a secret or somebody has named the address.
  */
 #include "unit/bootstrap_job.h"
 
@@ -65,6 +66,30 @@ static void with_master(int32_t index, outcome_t *outcome) {
     come(index, outcome, 30000);
 }
 
+/* Who may reach rank 0 without a secret. 2130706433 is 127.0.0.1 in the way of a name: not seen to be this host alone.
+ */
+static const struct {
+    const char *master, *bind, *secret;
+    bool warned;
+} doors[] = {{"2130706433", NULL, NULL, true},
+             {"127.0.0.1", NULL, NULL, false},
+             {"2130706433", "127.0.0.1", NULL, false},
+             {"2130706433", NULL, "a secret of sixteen bytes or more", false}};
+static size_t door;
+static char log_file[64];
+
+static void at_a_door(int32_t index, outcome_t *outcome) {
+    if (index == 0) CHECK(freopen(log_file, "w", stderr) != NULL); /* what it is warned of */
+    if (doors[door].bind != NULL) job_set("TPCOMM_BIND", "%s", doors[door].bind);
+    if (doors[door].secret != NULL) job_set("TPCOMM_SECRET", "%s", doors[door].secret);
+    job_set("RANK", "%d", index);
+    job_set("WORLD_SIZE", "%d", size);
+    job_set("LOCAL_WORLD_SIZE", "1");
+    job_set("MASTER_ADDR", "%s", doors[door].master);
+    job_set("MASTER_PORT", "%u", base);
+    come(index, outcome, 30000);
+}
+
 /** Rank 1 of two, on the host of nobody: it finds a stranger at the address. */
 static void alone_with_root(int32_t index, outcome_t *outcome) {
     if (index == 1) with_root(index, outcome);
@@ -84,6 +109,22 @@ static void check_all(tpcomm_status_t status, const char *piece) {
     for (int32_t i = 0; i < size; i++) {
         CHECK_OUTCOME(i, status, piece);
         CHECK(job_outcomes[i].ms < 15000);
+    }
+}
+
+/* A listener that strangers can reach is warned of, unless there is a secret or somebody has named the address. */
+static void warned_of_strangers(void) {
+    static char said[4096];
+    for (door = 0; door < sizeof doors / sizeof *doors; door++) {
+        snprintf(log_file, sizeof log_file, "/tmp/tpcomm-door-%d-%zu", (int)getpid(), door);
+        job_run(size, at_a_door);
+        check_all(TPCOMM_OK, "");
+        FILE *file = fopen(log_file, "r");
+        said[file != NULL ? fread(said, 1, sizeof said - 1, file) : 0] = '\0';
+        if (file != NULL) fclose(file);
+        unlink(log_file);
+        if ((strstr(said, "there is no secret: whoever reaches it can join") != NULL) != doors[door].warned)
+            FAIL("door %zu: %s", door, said);
     }
 }
 
@@ -201,6 +242,8 @@ int main(void) {
     printf("TPCOMM_BIND\n");
 
     size = 2;
+    warned_of_strangers();
+    printf("a door that strangers can reach\n");
     two_jobs();
     printf("two jobs at one port\n");
     many_jobs();
