@@ -127,7 +127,7 @@ typedef struct {
     uint64_t in_stride;   /**< bytes between the ranks' parts of in: two-shot, reduce_scatter; these as well: */
     uint64_t parts_bytes; /**< all_reduce: of the message; reduce_scatter: of a part; all_gather of rows: what of out is
                              left behind `out`; 0: all parts are equally long */
-    uint32_t own_bytes, longest_bytes; /**< of this rank's part; of the longest */
+    uint32_t own_bytes, longest_bytes; /**< of this rank's part, or of the message; of the longest part */
     uint64_t out_stride;               /**< of out: all_gather */
     const uint64_t *host_fail;  /**< the group's failure word in pinned host memory, device address; NULL: none */
     const uint64_t *host_pulse; /**< the group's pulse (health/pulse.h), likewise; NULL: waits end by the device's clock
@@ -141,7 +141,10 @@ typedef struct {
     uint32_t ring_offset; /**< of the ring's memory in a workspace, which is below 4 GiB; 0: none. These as well: */
     uint32_t ring_blocks, ring_piece; /**< as tpc_ar_ring_t: memory, and not what this launch has */
     uint32_t ring_chunks;             /**< of each block, in this launch */
-    int32_t reserved;
+    uint16_t
+        tail_bytes; /**< of an aligned message's end behind its last whole vector, which a thread of its own has: all
+                       other lengths are of whole vectors then; 0 where there is none, or a kernel does not care */
+    int16_t tail_owner; /**< whose part that belongs to: where messages have parts */
 } tpc_ar_params_t;
 
 #endif

@@ -148,10 +148,13 @@ static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes
 /* Small blocks for small messages, and a vector a thread: what measured fastest on an H200 (docs/performance.md). Where
  * that does not fit the grid, the largest blocks, and as many turns as it must, all of the same length. */
 static tpc_ar_shape_t shape_for(const state_t *state, tpc_ar_form_t form, const tpc_ar_params_t *params,
-                                uint64_t packets) {
-    int which = (int)tpc_hook_value("ar_threads", packets <= 256 ? 0 : packets <= 4096 ? 1 : 2);
+                                uint64_t bytes) {
     int32_t vectors = (int32_t)tpc_hook_value("ar_vectors", 1);
     tpc_ar_kind_t kind = tpc_ar_kind(form, params, vectors);
+    uint64_t packet = tpc_ar_packet_payload(form, params->dtype), owners = form.twoshot ? (uint64_t)params->size : 1;
+    if (tpc_ar_is_fast(kind) && owners == 1) bytes -= bytes % packet; /* the tail has a thread of its own */
+    uint64_t packets = ((bytes + packet - 1) / packet + owners - 1) / owners;
+    int which = (int)tpc_hook_value("ar_threads", packets <= 256 ? 0 : packets <= 4096 ? 1 : 2);
     uint64_t of_thread = kind == TPC_AR_ONESHOT_2 ? 2 : 1, each = (uint64_t)threads_of[which] * of_thread;
     uint64_t blocks = (packets + each - 1) / each, most = (uint64_t)state->blocks_max[kind][which];
     if (blocks > most) {
@@ -442,7 +445,6 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
     if (gathers_rows && left > 0) /* as many of each rank; the last ranks have fewer, or none */
         left = tpc_rows_per_rank(left / (uint64_t)call->hidden, params.size) * (uint64_t)call->hidden;
     uint64_t per_launch = tpc_ar_capacity(form, call->dtype, params.size, state->slot_bytes) / element;
-    uint64_t packet = tpc_ar_packet_payload(form, call->dtype), owners = form.twoshot ? (uint64_t)params.size : 1;
     const tpc_flight_record_t *record = request->record; /* the call as its caller made it */
     uint64_t facts[7] = {moves ? record->count : 0,
                          call->coll == TPCOMM_BROADCAST ? (uint64_t)call->root : 0,
@@ -464,9 +466,8 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
                   (uint32_t)params.dtype << 20 | (uint32_t)request->capturing << 28;
     do {
         params.count = left < per_launch ? left : per_launch;
-        uint64_t bytes = params.count * element, packets = (bytes + packet - 1) / packet;
-        tpc_ar_shape_t shape =
-            form.ring ? ring_shape(state, bytes) : shape_for(state, form, &params, (packets + owners - 1) / owners);
+        uint64_t bytes = params.count * element;
+        tpc_ar_shape_t shape = form.ring ? ring_shape(state, bytes) : shape_for(state, form, &params, bytes);
         facts[2] = left;
         facts[6] = form.ring ? (uint64_t)shape.blocks : 0; /* other grids are each rank's own affair */
         uint64_t hash = tpc_hash(TPC_HASH_START, facts, sizeof facts);

@@ -41,6 +41,15 @@ static void divide_ring(tpc_ar_params_t &p, uint64_t bytes, uint64_t blocks) {
     p.ring_chunks = (uint32_t)((p.in_stride + chunk - 1) / chunk);
 }
 
+/* Of a message that has been divided: what lies behind its last whole vector. Only the last part ends there. */
+static void cut_tail(tpc_ar_params_t &p, tpc_ar_form_t form) {
+    p.tail_bytes = (uint16_t)(p.parts_bytes % 16);
+    p.parts_bytes -= p.tail_bytes;
+    p.own_bytes -= p.own_bytes % 16;
+    p.longest_bytes -= p.longest_bytes % 16;
+    p.tail_owner = (int16_t)(form.twoshot || (form.ring && p.size > 2) ? p.parts_bytes / p.in_stride : 0);
+}
+
 static bool has_parts(tpc_ar_form_t form) {
     return form.twoshot || form.coll == TPCOMM_REDUCE_SCATTER;
 }
@@ -48,15 +57,20 @@ static bool has_parts(tpc_ar_form_t form) {
 extern "C" tpc_ar_kind_t tpc_ar_kind(tpc_ar_form_t form, const tpc_ar_params_t *params, int32_t vectors) {
     const tpc_ar_params_t &p = *params;
     if (!uses_sentinels(form, p.dtype)) return TPC_AR_RAW;
-    /* Fast are sums of whole aligned vectors, of as many ranks as there are kernels for. */
+    /* Fast are sums of aligned messages, of as many ranks as there are kernels for. */
     uint64_t bytes = p.count * element_bytes(p.dtype), places = (uint64_t)(uintptr_t)p.in | (uint64_t)(uintptr_t)p.out;
-    if (form.coll == TPCOMM_REDUCE_SCATTER) places |= p.in_stride;
-    bool fast = bytes > 0 && (places | bytes) % 16 == 0 && p.op == TPCOMM_SUM && p.size <= 8;
+    if (form.coll == TPCOMM_REDUCE_SCATTER) places |= p.in_stride | bytes; /* each rank's part would have a tail */
+    bool fast = bytes > 0 && places % 16 == 0 && p.op == TPCOMM_SUM && p.size <= 8;
     if (form.ring) return fast ? TPC_AR_RING_FAST : TPC_AR_RING_GENERAL;
     if (has_parts(form)) return !fast ? TPC_AR_TWOSHOT_GENERAL : p.early ? TPC_AR_TWOSHOT_EARLY : TPC_AR_TWOSHOT_FAST;
     if (!fast) return TPC_AR_ONESHOT_GENERAL;
     if (p.early) return TPC_AR_ONESHOT_EARLY;
     return p.size > 2 || vectors < 2 ? TPC_AR_ONESHOT_1 : TPC_AR_ONESHOT_2;
+}
+
+extern "C" bool tpc_ar_is_fast(tpc_ar_kind_t kind) {
+    return kind != TPC_AR_ONESHOT_GENERAL && kind != TPC_AR_TWOSHOT_GENERAL && kind != TPC_AR_RING_GENERAL &&
+           kind != TPC_AR_RAW;
 }
 
 extern "C" size_t tpc_ar_kernels(tpc_ar_kind_t kind, int32_t size, const void *kernels[TPC_AR_KERNELS_MAX]) {
@@ -73,12 +87,15 @@ extern "C" int tpc_ar_launch(tpc_ar_form_t form, const tpc_ar_params_t *params, 
     tpc_ar_params_t p = *params;
     uint32_t element = element_bytes(p.dtype);
     p.work_threads = shape.threads;
+    p.tail_bytes = 0;
     if (form.ring) {
         divide_ring(p, p.count * element, (uint64_t)shape.blocks);
+        if (tpc_ar_is_fast(kind)) cut_tail(p, form);
         shape.threads = p.work_threads += TPC_AR_RING_SIGNALLERS;
         return tpc_ar_launch_ring(&p, kind, shape, stream);
     }
-    if (has_parts(form)) divide(p, form, p.count * element);
+    if (uses_sentinels(form, p.dtype) || has_parts(form)) divide(p, form, p.count * element);
+    if (tpc_ar_is_fast(kind)) cut_tail(p, form);
     uint64_t longest = has_parts(form) ? p.longest_bytes : p.count * element;
     uint64_t turn = 16ull * (uint64_t)shape.blocks * (uint64_t)shape.threads * (kind == TPC_AR_ONESHOT_2 ? 2 : 1);
     uint64_t turns = (longest + turn - 1) / turn;

@@ -55,6 +55,9 @@ typedef enum {
 /** The kind that such a launch takes; of params in, out, count, in_stride, size, dtype, op, early matter. */
 tpc_ar_kind_t tpc_ar_kind(tpc_ar_form_t form, const tpc_ar_params_t *params, int32_t vectors);
 
+/** Kernels of aligned messages: their threads have whole vectors, and the warp beside them has the tail. */
+bool tpc_ar_is_fast(tpc_ar_kind_t kind);
+
 enum { TPC_AR_KERNELS_MAX = 8 };
 /** The kernels of a kind that a group of size ranks may launch, for the CUDA runtime's questions; how many. */
 size_t tpc_ar_kernels(tpc_ar_kind_t kind, int32_t size, const void *kernels[TPC_AR_KERNELS_MAX]);

@@ -106,68 +106,89 @@ __global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
     raw_oneshot(const __grid_constant__ tpc_ar_params_t p, uint32_t element) {
     begun_t begun = begin_call(p);
     unsigned workers = (unsigned)p.work_threads;
-    if (threadIdx.x >= workers) {
-        accompany(p, begun, threadIdx.x - workers);
-        end_call(p);
-        return;
-    }
+    bool works = threadIdx.x < workers;
     raw_t raw = raw_begin(p, begun.epoch, p.count * element, p.slot_bytes);
     const unsigned char *in = (const unsigned char *)p.in;
-    bool sends = COLL != TPCOMM_BROADCAST || p.rank == p.root;
-    uint64_t own_bytes = COLL == TPCOMM_ALL_GATHER ? gathered_bytes(p, raw.bytes, p.rank) : raw.bytes;
-    if (sends)
-        for (uint64_t i = raw.first; 8 * i < own_bytes; i += raw.step) {
+    announced_t said;
+    if (works) {
+        bool sends = COLL != TPCOMM_BROADCAST || p.rank == p.root;
+        uint64_t own_bytes = COLL == TPCOMM_ALL_GATHER ? gathered_bytes(p, raw.bytes, p.rank) : raw.bytes;
+        for (uint64_t i = raw.first; sends && 8 * i < own_bytes; i += raw.step) {
             uint64_t value = load_raw(in, i, own_bytes);
             for (int k = 1; k < p.size; k++) raw_push(p, raw, raw.slots, k, i, value);
         }
+    } else {
+        said = announce(p, begun, threadIdx.x - workers);
+    }
     waiter_t w = all_have_begun(begun);
-    for (uint64_t i = raw.first; i < raw.granules; i += raw.step) {
-        if (COLL == TPCOMM_ALL_REDUCE)
-            store_raw((unsigned char *)p.out, i, raw.bytes, raw_reduce(p, raw, i, load_raw(in, i, raw.bytes), w));
-        if (COLL == TPCOMM_BROADCAST) raw_broadcast(p, raw, i, w);
-        if (COLL == TPCOMM_ALL_GATHER) raw_gather(p, raw, i, w);
+    if (works) {
+        for (uint64_t i = raw.first; i < raw.granules; i += raw.step) {
+            if (COLL == TPCOMM_ALL_REDUCE)
+                store_raw((unsigned char *)p.out, i, raw.bytes, raw_reduce(p, raw, i, load_raw(in, i, raw.bytes), w));
+            if (COLL == TPCOMM_BROADCAST) raw_broadcast(p, raw, i, w);
+            if (COLL == TPCOMM_ALL_GATHER) raw_gather(p, raw, i, w);
+        }
+    } else {
+        accompany(p, begun, threadIdx.x - workers, said, w);
     }
     end_call(p);
 }
 
 /* ------------------------------------------------------------------ two-shot, reduce_scatter */
 
-__global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
-    raw_twoshot(const __grid_constant__ tpc_ar_params_t p, bool gathers) {
-    begun_t begun = begin_call(p);
-    unsigned workers = (unsigned)p.work_threads;
-    if (threadIdx.x >= workers) {
-        accompany(p, begun, threadIdx.x - workers);
-        end_call(p);
-        return;
-    }
-    uint32_t own_bytes = p.own_bytes;
-    raw_t raw = raw_begin(p, begun.epoch, own_bytes, gathers ? p.slot_bytes / 2 : p.slot_bytes);
+TPC_DEVICE void raw_push_parts(const tpc_ar_params_t &p, bool gathers, const raw_t &raw) {
     const unsigned char *in = (const unsigned char *)p.in;
-    unsigned char *out = (unsigned char *)p.out;
     for (int k = 1; k < p.size; k++) {
         uint64_t to = (uint64_t)rank_after(p.rank, k, p.size), bytes = part_bytes(p, gathers, (int)to);
         for (uint64_t i = raw.first; 8 * i < bytes; i += raw.step)
             raw_push(p, raw, raw.slots, k, i, load_raw(in + to * p.in_stride, i, bytes));
     }
-    waiter_t w = all_have_begun(begun);
+}
+
+TPC_DEVICE void raw_reduce_own(const tpc_ar_params_t &p, bool gathers, const raw_t &raw, waiter_t &w) {
     slots_t results = results_of(p, raw.slots);
     uint64_t from = (uint64_t)p.rank * p.in_stride;
+    const unsigned char *in = (const unsigned char *)p.in + from;
+    unsigned char *out = (unsigned char *)p.out + (gathers ? from : 0);
     for (uint64_t i = raw.first; i < raw.granules; i += raw.step) {
-        uint64_t sum = raw_reduce(p, raw, i, load_raw(in + from, i, own_bytes), w);
+        uint64_t sum = raw_reduce(p, raw, i, load_raw(in, i, raw.bytes), w);
         for (int k = 1; k < p.size && gathers && !w.dead; k++) {
             if (TPC_FAULT(result_kept_back) && i == 0 && k == 1) continue;
             raw_push(p, raw, results, k, i, sum);
         }
-        store_raw(out + (gathers ? from : 0), i, own_bytes, sum);
+        store_raw(out, i, raw.bytes, sum);
     }
-    for (int r = 0; r < p.size && gathers; r++) {
-        uint64_t bytes = r != p.rank ? part_bytes(p, gathers, r) : 0;
+}
+
+TPC_DEVICE void raw_take_results(const tpc_ar_params_t &p, const raw_t &raw, waiter_t &w) {
+    slots_t results = results_of(p, raw.slots);
+    for (int r = 0; r < p.size; r++) {
+        uint64_t bytes = r != p.rank ? part_bytes(p, true, r) : 0;
         for (uint64_t i = raw.first; 8 * i < bytes; i += raw.step) {
             uint64_t x = w.dead ? 0 : raw_take(p, raw, results, r, i, w);
             if (w.dead) x = p.dtype == TPCOMM_F64 ? TPC_CANONICAL_F64 : 0;
-            store_raw(out + (uint64_t)r * p.in_stride, i, bytes, x);
+            store_raw((unsigned char *)p.out + (uint64_t)r * p.in_stride, i, bytes, x);
         }
+    }
+}
+
+__global__ void __launch_bounds__(TPC_AR_64_REGISTERS, 1)
+    raw_twoshot(const __grid_constant__ tpc_ar_params_t p, bool gathers) {
+    begun_t begun = begin_call(p);
+    unsigned workers = (unsigned)p.work_threads;
+    bool works = threadIdx.x < workers;
+    raw_t raw = raw_begin(p, begun.epoch, p.own_bytes, gathers ? p.slot_bytes / 2 : p.slot_bytes);
+    announced_t said;
+    if (works)
+        raw_push_parts(p, gathers, raw);
+    else
+        said = announce(p, begun, threadIdx.x - workers);
+    waiter_t w = all_have_begun(begun);
+    if (works) {
+        raw_reduce_own(p, gathers, raw, w);
+        if (gathers) raw_take_results(p, raw, w);
+    } else {
+        accompany(p, begun, threadIdx.x - workers, said, w);
     }
     end_call(p);
 }

@@ -184,18 +184,17 @@ TPC_DEVICE void ring_tell(const tpc_ar_params_t &p, ring_t &ring) {
 template <template <typename, int> class Work, typename T, int N> TPC_DEVICE void ring_call(const tpc_ar_params_t &p) {
     begun_t begun = begin_call(p);
     unsigned members = (unsigned)p.work_threads;
-    if (threadIdx.x >= members) {
-        accompany(p, begun, threadIdx.x - members);
-        end_call(p);
-        return;
-    }
+    announced_t said;
     ring_t ring;
     ring.position = *ring_position(p);
     ring.epoch = begun.epoch;
     ring.movers = members - TPC_AR_RING_SIGNALLERS;
     ring.scatters = N == 0 ? p.size > 2 : N > 2;
+    if (threadIdx.x >= members) said = announce(p, begun, threadIdx.x - members);
     ring.w = all_have_begun(begun);
-    if (threadIdx.x >= ring.movers) {
+    if (threadIdx.x >= members) {
+        accompany(p, begun, threadIdx.x - members, said, ring.w);
+    } else if (threadIdx.x >= ring.movers) {
         ring_tell(p, ring);
     } else {
         Work<T, N> work = {p, ring};
@@ -204,7 +203,60 @@ template <template <typename, int> class Work, typename T, int N> TPC_DEVICE voi
     end_call(p);
 }
 
-/* ------------------------------------------------------------------ fast: sums of whole aligned vectors */
+/* ------------------------------------------------------------------ fast: sums of aligned messages */
+
+/** Whether this thread has the tail, and in this chunk: then where in its piece. One of the movers does all of it. */
+TPC_DEVICE bool ring_tail(const tpc_ar_params_t &p, const ring_t &ring, uint32_t chunk, uint32_t *at_p) {
+    if (p.tail_bytes == 0 || threadIdx.x != ring.movers - 1) return false;
+    uint64_t at = p.parts_bytes - ring_part_at(p, ring, p.tail_owner) - ring_from(p, chunk); /* or huge */
+    *at_p = (uint32_t)at;
+    return at < p.ring_piece;
+}
+
+template <typename T> TPC_DEVICE vec_t ring_own_tail(const tpc_ar_params_t &p) {
+    return load_tail<T>((const unsigned char *)p.in + p.parts_bytes, p.tail_bytes);
+}
+
+/** A tail that is somewhere else's to reduce goes there. */
+template <typename T> TPC_DEVICE void ring_push_tail(const tpc_ar_params_t &p, const ring_t &ring, uint32_t chunk) {
+    uint32_t at;
+    if (!ring_tail(p, ring, chunk, &at)) return;
+    int owner = ring.scatters ? p.tail_owner : 1 - p.rank, k = owner - p.rank + (owner < p.rank ? p.size : 0);
+    if (k == 0 || TPC_FAULT(ring_tail_dropped)) return;
+    packet_store(p.workspace[k] + ring_slot(p, ring, RING_PARTS, slot_index_after(p, k), chunk) + at,
+                 pack_words(ring_own_tail<T>(p)));
+}
+
+/** Source by source: it is one vector of a large message. */
+template <typename T> TPC_DEVICE void ring_reduce_tail(const tpc_ar_params_t &p, const ring_t &ring, uint32_t chunk) {
+    uint32_t at;
+    if (!ring_tail(p, ring, chunk, &at) || (ring.scatters && p.tail_owner != p.rank)) return;
+    float sum[element_t<T>::PER_VEC];
+    vec_t v = ring_own_tail<T>(p);
+#pragma unroll 1
+    for (int r = 0; r < p.size; r++) {
+        vec_t x = v;
+        if (r != p.rank)
+            x = unpack_sentinel(
+                packet_load(own_workspace(p) + ring_slot(p, ring, RING_PARTS, slot_index(r, p.rank), chunk) + at));
+        add_vec<T>(sum, x, r == 0);
+    }
+    v = ring.w.dead ? nan_vec(element_t<T>::NAN_WORD) : round_sum<T>(sum);
+#pragma unroll 1
+    for (int k = 1; k < p.size && ring.scatters && !ring.w.dead; k++)
+        packet_store(p.workspace[k] + ring_slot(p, ring, RING_SUMS, slot_index_after(p, k), chunk) + at, pack_words(v));
+    store_tail<T>((unsigned char *)p.out + p.parts_bytes, p.tail_bytes, v);
+}
+
+template <typename T> TPC_DEVICE void ring_gather_tail(const tpc_ar_params_t &p, const ring_t &ring, uint32_t chunk) {
+    uint32_t at;
+    if (!ring_tail(p, ring, chunk, &at) || p.tail_owner == p.rank) return;
+    vec_t v = nan_vec(element_t<T>::NAN_WORD);
+    if (!ring.w.dead)
+        v = unpack_sentinel(packet_load(own_workspace(p) +
+                                        ring_slot(p, ring, RING_SUMS, slot_index(p.tail_owner, p.rank), chunk) + at));
+    store_tail<T>((unsigned char *)p.out + p.parts_bytes, p.tail_bytes, v);
+}
 
 /** Of two ranks. */
 template <typename T, int N> struct ring_fast_t {
@@ -226,6 +278,7 @@ template <typename T, int N> struct ring_fast_t {
             for (int i = 0; i < TPC_AR_RING_LOADS; i++)
                 if (at + i * step < bytes) packet_store(to + (at + i * step), pack_words(v[i]));
         }
+        ring_push_tail<T>(p, ring, chunk);
     }
 
     TPC_DEVICE void reduce(uint32_t chunk) {
@@ -250,6 +303,7 @@ template <typename T, int N> struct ring_fast_t {
                     store_whole(out + (at + i * step),
                                 ring.w.dead ? nan_vec(element_t<T>::NAN_WORD) : sum_packets<T, 2>(p, &got[i], own[i]));
         }
+        ring_reduce_tail<T>(p, ring, chunk);
     }
 
     TPC_DEVICE void gather(uint32_t) {}
@@ -292,6 +346,7 @@ template <typename T, int N> struct ring_parts_t {
                                      pack_words(v[i]));
             }
         }
+        ring_push_tail<T>(p, ring, chunk);
     }
 
     TPC_DEVICE void reduce(uint32_t chunk) {
@@ -312,6 +367,7 @@ template <typename T, int N> struct ring_parts_t {
                     packet_store(p.workspace[k] + (sums + slot_index_after(p, k) * step + at), pack_words(sum));
             store_whole((unsigned char *)p.out + from + at, sum);
         }
+        ring_reduce_tail<T>(p, ring, chunk);
     }
 
     TPC_DEVICE void gather(uint32_t chunk) {
@@ -331,6 +387,7 @@ template <typename T, int N> struct ring_parts_t {
                                 ring.w.dead ? nan_vec(element_t<T>::NAN_WORD) : unpack_sentinel(got[i]));
             }
         }
+        ring_gather_tail<T>(p, ring, chunk);
     }
 };
 

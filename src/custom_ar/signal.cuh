@@ -181,6 +181,14 @@ TPC_DEVICE uint32_t warp_most(uint32_t x) {
     return x;
 }
 
+/**
+ * What is the same for all 32 threads of the own warp, as the compiler cannot know: it keeps no registers then for
+ * bringing them together again.
+ */
+TPC_DEVICE bool warp_agrees(bool same) {
+    return __any_sync(0xFFFFFFFFu, same);
+}
+
 TPC_DEVICE void wait_pause() {
     __nanosleep(64);
 }

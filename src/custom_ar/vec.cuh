@@ -58,6 +58,31 @@ TPC_DEVICE vec_t load_vec(const unsigned char *in, uint64_t at, uint64_t end) {
     return v;
 }
 
+/** The tail of a message of T: less than 16 bytes, of an aligned vector. By words, and at last half of one. */
+template <typename T> TPC_DEVICE vec_t load_tail(const unsigned char *from, uint32_t bytes) {
+    vec_t v;
+#pragma unroll
+    for (uint32_t w = 0; w < 4; w++) {
+        v.word[w] = 0;
+        if (4 * w + 4 <= bytes)
+            v.word[w] = ((const uint32_t *)from)[w];
+        else if (sizeof(T) == 2 && 4 * w < bytes)
+            v.word[w] = ((const uint16_t *)from)[2 * w];
+    }
+    return v;
+}
+
+template <typename T> TPC_DEVICE void store_tail(unsigned char *to, uint32_t bytes, const vec_t &v) {
+    if (TPC_FAULT(tail_stored_whole)) bytes = 16;
+#pragma unroll
+    for (uint32_t w = 0; w < 4; w++) {
+        if (4 * w + 4 <= bytes)
+            ((uint32_t *)to)[w] = v.word[w];
+        else if (sizeof(T) == 2 && 4 * w < bytes)
+            ((uint16_t *)to)[2 * w] = (uint16_t)v.word[w];
+    }
+}
+
 TPC_DEVICE void store_vec(unsigned char *out, uint64_t at, uint64_t end, vec_t v) {
     unsigned char *to = out + at;
     unsigned misalign = (unsigned)((uintptr_t)to & 15u);

@@ -216,9 +216,10 @@ template <bool EARLY = false> TPC_DEVICE begun_t begin_call(const tpc_ar_params_
 }
 
 /**
- * Every thread calls this once, between its pushes and its first wait, when packets are on their way anyway. Only now
- * it matters whether the group is broken: what is pushed into a broken one is never looked at, and waiting for that
- * answer first would cost a trip to memory.
+ * All threads of a block call this once, in one place of the code, whatever their parts in the call: between their
+ * pushes and their first wait, when packets are on their way anyway. (PTX would let them meet from several places;
+ * compute-sanitizer's synccheck does not.) Only now it matters whether the group is broken: what is pushed into a
+ * broken one is never looked at, and waiting for that answer first would cost a trip to memory.
  */
 TPC_DEVICE waiter_t all_have_begun(const begun_t &begun) {
     if (TPC_FAULT(late_dependency) || TPC_FAULT(norm_late_dependency)) await_predecessor();
@@ -238,8 +239,8 @@ TPC_DEVICE uint32_t count_in(const tpc_ar_params_t &p) {
 }
 
 /**
- * Every thread's last step. Not before the block's last wait: successors that filled the device while this call waits
- * for a peer could keep that peer's kernel out, where ranks or groups meet on one device.
+ * Every thread's last step, in one place of the code. Not before the block's last wait: successors that filled the
+ * device while this call waits for a peer could keep that peer's kernel out, where ranks or groups meet on one device.
  */
 template <bool EARLY = false> TPC_DEVICE void end_call(const tpc_ar_params_t &p) {
     bool counts = blockIdx.x == 0 && (threadIdx.x == 0 || threadIdx.x == (unsigned)p.work_threads);
@@ -288,22 +289,39 @@ static __device__ __noinline__ void note_wait(const tpc_ar_params_t &p, unsigned
     count_up(&mine->last[last], hosts != nullptr ? &hosts->last[last] : nullptr, 1);
 }
 
-/**
- * What a block's last warp does beside the others. Block 0's tells every peer what this call is, and compares with what
- * each says. Every block's advances epoch words, also those of blocks that this launch does not have: all are equal
- * between calls, whatever the grid.
+/*
+ * What a block's last warp does beside the others, who push and reduce. Block 0's tells every peer what this call is,
+ * and compares with what each says. Every block's advances epoch words, also those of blocks that this launch does not
+ * have: all are equal between calls, whatever the grid.
  */
-TPC_DEVICE void accompany(const tpc_ar_params_t &p, const begun_t &begun, unsigned lane) {
+
+/** What its two steps have in common. */
+struct announced_t {
+    uint64_t begun_ns; /**< when headers were on their way; where waits are noted */
+    uint32_t others;   /**< calls of this rank that run beside this one */
+    bool notes;
+};
+
+/** Before all_have_begun. */
+TPC_DEVICE announced_t announce(const tpc_ar_params_t &p, const begun_t &begun, unsigned lane) {
+    announced_t said;
+    int k = (int)lane + 1;
+    said.notes = blockIdx.x == 0 && setting_load(&header_of(own_workspace(p))->notes_waits) != 0;
+    if (blockIdx.x == 0 && k < p.size && !TPC_FAULT(no_header))
+        packet_store(call_header_of(p.workspace[k], p.rank, begun.epoch), call_header(p, begun.epoch));
+    said.begun_ns = said.notes ? timer_ns() : 0;
+    /* By a lane that waits for no header, so that none waits for the count's answer. */
+    said.others = blockIdx.x == 0 && lane == TPC_AR_HEADER_THREADS - 1 ? count_in(p) : 0;
+    return said;
+}
+
+/** After it, with what that gave. */
+TPC_DEVICE void accompany(const tpc_ar_params_t &p, const begun_t &begun, unsigned lane, const announced_t &said,
+                          waiter_t w) {
     uint32_t epoch = begun.epoch;
     int k = (int)lane + 1;
     bool exchanges = blockIdx.x == 0 && k < p.size;
     packet_t mine = call_header(p, epoch);
-    bool notes = blockIdx.x == 0 && setting_load(&header_of(own_workspace(p))->notes_waits) != 0;
-    if (exchanges && !TPC_FAULT(no_header)) packet_store(call_header_of(p.workspace[k], p.rank, epoch), mine);
-    uint64_t begun_ns = notes ? timer_ns() : 0;
-    /* By a lane that waits for no header, so that none waits for the count's answer. */
-    uint32_t others = blockIdx.x == 0 && lane == TPC_AR_HEADER_THREADS - 1 ? count_in(p) : 0;
-    waiter_t w = all_have_begun(begun);
     unsigned end = TPC_FAULT(epoch_of_grid_only) ? gridDim.x : TPC_AR_MAX_BLOCKS;
     for (unsigned b = blockIdx.x + lane * gridDim.x; b < end; b += TPC_AR_HEADER_THREADS * gridDim.x)
         epochs_of(p)[b] = next_epoch(epoch);
@@ -312,15 +330,15 @@ TPC_DEVICE void accompany(const tpc_ar_params_t &p, const begun_t &begun, unsign
         int peer = rank_after(p.rank, k, p.size);
         const unsigned char *slot = call_header_of(own_workspace(p), peer, epoch);
         auto arrived = [=](packet_t packet) { return (uint32_t)packet.low == epoch && (uint32_t)packet.high == epoch; };
-        bool there = notes && arrived(packet_load(slot));
+        bool there = said.notes && arrived(packet_load(slot));
         packet_t theirs = await_packet(p, slot, peer, epoch, w, arrived, true);
-        if (notes) waited = w.dead ? TPC_WAIT_ENDED : there ? TPC_WAIT_NONE : wait_since(begun_ns);
+        if (said.notes) waited = w.dead ? TPC_WAIT_ENDED : there ? TPC_WAIT_NONE : wait_since(said.begun_ns);
         if (!w.dead && (theirs.low != mine.low || theirs.high != mine.high))
             report_failure(p, TPCOMM_ERR_MISMATCH, peer, epoch);
-    } else if (others != 0 && !TPC_FAULT(overlap_unseen)) {
+    } else if (said.others != 0 && !TPC_FAULT(overlap_unseen)) {
         report_failure(p, TPCOMM_ERR_OVERLAP, p.rank, epoch);
     }
-    if (notes) note_wait(p, lane, waited);
+    if (said.notes) note_wait(p, lane, waited);
 }
 
 #endif

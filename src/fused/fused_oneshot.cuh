@@ -69,35 +69,41 @@ __global__ void __launch_bounds__(bound<T, N, V>(), 1)
     auto team = make_team<N != 0>(workers, groups, greatest);
     if (EARLY && threadIdx.x < workers) prefetch_beside<T, V>(n, n.first + blockIdx.x, team);
     begun_t begun = begin_call<EARLY>(p);
-    if (threadIdx.x >= workers) {
-        accompany(p, begun, threadIdx.x - workers);
-        end_call<EARLY>(p);
-        return;
-    }
-    clear_team(team);
+    const bool works = threadIdx.x < workers;
     const uint32_t hidden = (uint32_t)n.hidden, rows = (uint32_t)n.rows, epoch = begun.epoch;
-    slots_t slots = slots_of(p, epoch, p.slot_bytes);
+    announced_t said;
+    slots_t slots;
     octets_t<T, V> own;
-    if (n.per_rank == 0) {
-        push_to_all<T, N>(p, n, slots, team, own);
-    } else {
-#pragma unroll 1
-        for (uint32_t i = blockIdx.x; i < rows; i += gridDim.x) push_to_owners<T, V>(p, n, slots, i, team);
-    }
     constexpr bool BESIDE = (N == 2 || N == 4) && V * octet_packets<T>::COUNT == 1;
     beside_t<T, V, BESIDE> beside;
-    load_weights(n, team, beside);
-    waiter_t w = all_have_begun(begun);
-    unsigned turn = 0;
+    if (works) {
+        clear_team(team);
+        slots = slots_of(p, epoch, p.slot_bytes);
+        if (n.per_rank == 0) {
+            push_to_all<T, N>(p, n, slots, team, own);
+        } else {
 #pragma unroll 1
-    for (uint32_t i = blockIdx.x; i < rows; i += gridDim.x) {
-        uint64_t row, index = n.first + i;
-        if (!row_for(p, n, 0, i, &row)) continue;
-        if (V > 2 || n.per_rank != 0 || rows > gridDim.x) /* else it is the one row that was pushed */
-            load_row(row_of_in(n, row), hidden, team, own);
-        load_residual(n, index, team, beside);
-        sum_row<T, N, N == 2 ? V : 1>(p, epoch, slots, i * hidden * (uint32_t)sizeof(T), hidden, team, own, w);
-        norm_row(n, index, turn++, team, own, beside);
+            for (uint32_t i = blockIdx.x; i < rows; i += gridDim.x) push_to_owners<T, V>(p, n, slots, i, team);
+        }
+        load_weights(n, team, beside);
+    } else {
+        said = announce(p, begun, threadIdx.x - workers);
+    }
+    waiter_t w = all_have_begun(begun);
+    if (works) {
+        unsigned turn = 0;
+#pragma unroll 1
+        for (uint32_t i = blockIdx.x; i < rows; i += gridDim.x) {
+            uint64_t row, index = n.first + i;
+            if (!row_for(p, n, 0, i, &row)) continue;
+            if (V > 2 || n.per_rank != 0 || rows > gridDim.x) /* else it is the one row that was pushed */
+                load_row(row_of_in(n, row), hidden, team, own);
+            load_residual(n, index, team, beside);
+            sum_row<T, N, N == 2 ? V : 1>(p, epoch, slots, i * hidden * (uint32_t)sizeof(T), hidden, team, own, w);
+            norm_row(n, index, turn++, team, own, beside);
+        }
+    } else {
+        accompany(p, begun, threadIdx.x - workers, said, w);
     }
     end_call<EARLY>(p);
 }

@@ -85,41 +85,46 @@ __global__ void __launch_bounds__(bound<T, N, V>(), 1)
     auto team = make_team<N != 0>(workers, groups, greatest);
     if (EARLY && threadIdx.x < workers) prefetch_beside<T, V>(n, n.first + blockIdx.x, team);
     begun_t begun = begin_call<EARLY>(p);
-    if (threadIdx.x >= workers) {
-        accompany(p, begun, threadIdx.x - workers);
-        end_call<EARLY>(p);
-        return;
-    }
-    clear_team(team);
+    const bool works = V > 2 ? warp_agrees(threadIdx.x < workers) : threadIdx.x < workers;
     const uint32_t hidden = (uint32_t)n.hidden, rows = (uint32_t)n.rows;
     const uint32_t row_bytes = hidden * (uint32_t)sizeof(T);
+    announced_t said;
     octets_t<T, V> x;
-    push_to_owners<T, V>(p, n, begun.epoch, team, x);
     constexpr bool BESIDE = N == 4 && V * octet_packets<T>::COUNT <= 1;
     beside_t<T, V, BESIDE> beside;
-    load_weights(n, team, beside);
+    if (works) {
+        clear_team(team);
+        push_to_owners<T, V>(p, n, begun.epoch, team, x);
+        load_weights(n, team, beside);
+    } else {
+        said = announce(p, begun, threadIdx.x - workers);
+    }
     waiter_t w = all_have_begun(begun);
+    if (works) {
 #pragma unroll 1
-    for (uint32_t turn = 0; blockIdx.x + turn * gridDim.x < rows; turn++) {
-        uint32_t t = blockIdx.x + turn * gridDim.x, epoch = begun.epoch;
-        if (V > 2) compute_anew(epoch); /* and what follows from it: registers are scarce */
-        task_t task = task_of(p, rows_of_rank(p, rows), t);
-        uint64_t index = n.first + task.i;
-        uint32_t at = task.place * row_bytes;
-        slots_t results = results_of(p, parts_of(p, TPC_FAULT(norm_results_one_half) ? 0 : epoch));
-        load_residual(n, index, team, beside);
-        if (task.owner == p.rank) {
-            if (V > 2 || rows > gridDim.x) load_row(row_of_in(n, index), hidden, team, x);
-            sum_row<T, N, 1>(p, epoch, parts_of(p, epoch), at, hidden, team, x, w);
-            if (!w.dead) push_row_to_all<T, N>(p, results, at, hidden, team, x);
-        } else {
-            take_row(p, epoch, results, task.owner, at, hidden, team, x, w);
+        for (uint32_t turn = 0; blockIdx.x + turn * gridDim.x < rows; turn++) {
+            uint32_t t = blockIdx.x + turn * gridDim.x, epoch = begun.epoch;
+            if (V > 2) compute_anew(epoch); /* and what follows from it: registers are scarce */
+            task_t task = task_of(p, rows_of_rank(p, rows), t);
+            uint64_t index = n.first + task.i;
+            uint32_t at = task.place * row_bytes;
+            slots_t results = results_of(p, parts_of(p, TPC_FAULT(norm_results_one_half) ? 0 : epoch));
+            load_residual(n, index, team, beside);
+            if (task.owner == p.rank) {
+                if (V > 2 || rows > gridDim.x) load_row(row_of_in(n, index), hidden, team, x);
+                sum_row<T, N, 1>(p, epoch, parts_of(p, epoch), at, hidden, team, x, w);
+                if (!w.dead) push_row_to_all<T, N>(p, results, at, hidden, team, x);
+            } else {
+                take_row(p, epoch, results, task.owner, at, hidden, team, x, w);
+            }
+            if (V > 2) {
+                compute_anew(t); /* not held while waiting */
+                index = n.first + task_of(p, rows_of_rank(p, rows), t).i;
+            }
+            norm_row(n, index, turn, team, x, beside);
         }
-        if (V > 2) {
-            compute_anew(t); /* not held while waiting */
-            index = n.first + task_of(p, rows_of_rank(p, rows), t).i;
-        }
-        norm_row(n, index, turn, team, x, beside);
+    } else {
+        accompany(p, begun, threadIdx.x - workers, said, w);
     }
     end_call<EARLY>(p);
 }

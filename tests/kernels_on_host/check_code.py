@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check the kernels' machine code: no stack and no spills, few registers, packets as 128-bit strong system accesses, no fence but where
 a failure is reported and before the ring's flags, no load through the read-only cache, no multicast (I10); nor does the library ask the driver for
-any.
+any. A block's threads meet all together in one place of the code, and once more where the next kernel is released: synccheck wants one place.
 
 usage: check_code.py --nvcc NVCC --root DIR [--built FOLDER]
   --built   the folder of the build's own objects, with what nvcc kept and said of them; else the kernels are compiled anew, which takes as long
@@ -40,6 +40,10 @@ def may_spill(kernel):
     return re.search(r"fused_(one|two)shotI(f|6__half)Li0ELi4E", kernel)
 
 
+def meetings_allowed(kernel):
+    return 2 if re.search(r"(oneshot|twoshot).*Lb1EEv", kernel) else 1  # EARLY
+
+
 def run(*command):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
@@ -68,13 +72,14 @@ def check_resources(listing, want):
 
 
 def check_sass(listing):
-    wrong, kernel, packets, fences = [], None, {}, {}
+    wrong, kernel, packets, fences, meetings = [], None, {}, {}, {}
     for line in listing.splitlines():
         if found := re.search(r"^\s*(?:\.section\s+\.text\.|Function : )(\w+)", line):
             kernel = found[1]
-            packets[kernel], fences[kernel] = set(), 0
+            packets[kernel], fences[kernel], meetings[kernel] = set(), 0, 0
         elif kernel is not None:
             fences[kernel] += "MEMBAR" in line
+            meetings[kernel] += re.search(r"\bBAR\.SYNC\S* 0x0 ;", line) is not None
             packets[kernel].update(re.findall(r"\b((?:LDG|STG)\.E\.128\.STRONG\.SYS)", line))
             if re.search(r"\bLDG\S*\.CONSTANT", line):
                 wrong.append(f"{kernel}: a load through the read-only cache: {line.strip()}")
@@ -84,20 +89,29 @@ def check_sass(listing):
         allowed = 3 if "ring_" in kernel else 1  # the ring's two, before flags; the PTX says that the other is where a failure is reported
         if fences[kernel] > allowed:
             wrong.append(f"{kernel}: {fences[kernel]} fences, allowed are {allowed}")
+        if meetings[kernel] > meetings_allowed(kernel):
+            wrong.append(f"{kernel}: the block meets in {meetings[kernel]} places, allowed are {meetings_allowed(kernel)}")
     return wrong if packets else ["no kernel in the listing"]
 
 
 def check_ptx(listing, has_packets):
-    wrong, function = [], ""
+    wrong, function, meetings = [], "", {}
     for line in listing.splitlines():
         if found := re.match(r"\s*(?:\.visible |\.weak )?\.(?:entry|func)\b.*?(\w+)\($", line.rstrip()):
             function = found[1]
         if re.search(r"\b(fence|membar)\.", line) and not re.search("report_failure|ring_", function):
             wrong.append(f"{function}: a fence outside the report of a failure: {line.strip()}")
+        if re.search(r"\b(bar|barrier)(\.cta)?\.sync(\.aligned)?\s+0;", line):
+            meetings[function] = meetings.get(function, 0) + 1
         if "multimem" in line:  # no kernel needs multicast, so that a machine which refuses it loses nothing
             wrong.append(f"{function}: multicast: {line.strip()}")
         if re.search(r"\bld\.global\S*\.nc\b", line):
             wrong.append(f"{function}: a load through the read-only cache: {line.strip()}")
+    for kernel, places in meetings.items():
+        if places > meetings_allowed(kernel):
+            wrong.append(f"{kernel}: the block meets in {places} places, allowed are {meetings_allowed(kernel)}")
+    if has_packets and not meetings:
+        wrong.append("no kernel's block meets")
     for access in ("ld.relaxed.sys.global.v2.b64", "st.relaxed.sys.global.v2.b64"):
         if has_packets and access not in listing:
             wrong.append(f"no {access}")

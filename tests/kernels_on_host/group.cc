@@ -137,20 +137,20 @@ void group_t::fill(unsigned char *at, size_t bytes, payload_t payload) {
     }
 }
 
-part_t group_t::make_part(int rank, const call_t &call, payload_t payload) {
+part_t group_t::make_part(int rank, const call_t &call, payload_t payload, bool aligned) {
     static const size_t shifts[] = {0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 6, 8, 12, 13};
     part_t part = {};
     size_t bytes = call.count * element_bytes(call.dtype), ranks = (size_t)size;
     bool gather = call.coll == TPCOMM_ALL_GATHER, scatter = call.coll == TPCOMM_REDUCE_SCATTER;
     bool in_place = random.chance(.3);
-    size_t in_shift = random.pick(shifts);
+    size_t in_shift = aligned ? 0 : random.pick(shifts);
     part.made = true;
     part.part_bytes = bytes;
     part.in_stride = bytes;
     part.in_bytes = scatter ? ranks * bytes : bytes;
     part.out_parts = gather ? ranks : 1;
     part.out_stride = bytes + (gather && random.chance(.3) ? random.below(40) : 0);
-    part.out_shift = random.pick(shifts);
+    part.out_shift = aligned ? 0 : random.pick(shifts);
     /* The end of a buffer is the end of its allocation: what goes further shows at once. */
     size_t out_bytes = part.out_shift + part.out_stride * (part.out_parts - 1) + bytes;
     if (scatter && in_place) { /* out is this rank's part of in; the others stay as they are */
@@ -238,9 +238,10 @@ void group_t::make_each(const std::vector<call_t> &calls, payload_t payload) {
     bool rings = false;
     for (const call_t &call : calls) rings = rings || call.ring;
     tpc_ar_shape_t shape = rings ? draw_ring_shape() : draw_shape();
+    bool aligned = random.chance(.3);        /* on all ranks, which then take the same kernel, whatever the length */
     bool alike = rings || random.chance(.7); /* no rank depends on another's grid, but in a ring */
     for (int r = 0; r < size; r++)
-        all.push_back(calls[(size_t)r].count == SIZE_MAX ? part_t() : make_part(r, calls[(size_t)r], payload));
+        all.push_back(calls[(size_t)r].count == SIZE_MAX ? part_t() : make_part(r, calls[(size_t)r], payload, aligned));
     bool equal = true;
     for (const call_t &call : calls) equal = equal && describe(call) == describe(calls[0]);
     if (equal) expect(calls[0], all); /* else there is no right result */

@@ -82,7 +82,7 @@ class group_t {
     std::vector<uint64_t *> host_fail, host_pulse; /**< a pulse that is 0 does not count */
 
   private:
-    part_t make_part(int rank, const call_t &call, payload_t payload);
+    part_t make_part(int rank, const call_t &call, payload_t payload, bool aligned);
     void launch(int rank, const call_t &call, part_t &part, tpc_ar_shape_t shape);
     void expect(const call_t &call, std::vector<part_t> &parts);
     void fill(unsigned char *at, size_t bytes, payload_t payload);

@@ -89,6 +89,10 @@ TPC_DEVICE uint32_t warp_most(uint32_t x) {
     return x;
 }
 
+TPC_DEVICE bool warp_agrees(bool same) {
+    return same;
+}
+
 TPC_DEVICE uint64_t timer_ns() {
     return hostrun::clock_ns();
 }
