@@ -29,7 +29,7 @@
     X(result_kept_back, "mixed", "WRA")        /* two-shot: an owner does not send one result */                       \
     X(tail_dropped, "mixed", "WRA")            /* what is behind the last whole vector stays at home */                \
     X(tail_of_all_blocks, "mixed", "WRA")      /* or is taken by every block */                                        \
-    X(ring_tail_dropped, "ring", "WRA")        /* the same */                                                          \
+    X(ring_tail_dropped, "ring", "WRA")        /* the ring's: it stays at home */                                      \
     X(ring_too_short, "ring", "WRA")           /* one slot fewer than the proof wants */                               \
     X(ring_not_released, "ring", "W")          /* flags are stored without a fence */                                  \
     X(ring_not_acquired, "ring", "W")          /* flags are seen by relaxed loads alone */                             \
