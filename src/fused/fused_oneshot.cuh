@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(bound<T, N, V>(), 1)
     TPC_SHARED(uint32_t, greatest, 2 * 32);
     const unsigned workers = (unsigned)p.work_threads;
     auto team = make_team<N != 0>(workers, groups, greatest);
-    if (EARLY && threadIdx.x < workers) prefetch_beside<T, V>(n, n.first + blockIdx.x, team);
+    if (EARLY && threadIdx.x < workers) prefetch_beside<T, V>(n, n.per_rank * (uint64_t)p.rank, blockIdx.x, team);
     begun_t begun = begin_call<EARLY>(p);
     const bool works = threadIdx.x < workers;
     const uint32_t hidden = (uint32_t)n.hidden, rows = (uint32_t)n.rows, epoch = begun.epoch;

@@ -26,12 +26,13 @@ TPC_DEVICE const unsigned char *row_of_in(const tpc_norm_params_t &n, uint64_t r
 
 /**
  * Before a dependent launch awaits its predecessor: bring to the device's cache what the block's first row needs beside
- * what is on its way to others.
+ * what is on its way to others. i: of the launch; before: the rows of in before this rank's first, of a reduce_scatter.
  */
 template <typename T, int V, bool A>
-TPC_DEVICE void prefetch_beside(const tpc_norm_params_t &n, uint64_t index, const team_t<A> &team) {
+TPC_DEVICE void prefetch_beside(const tpc_norm_params_t &n, uint64_t before, uint32_t i, const team_t<A> &team) {
+    uint64_t index = n.first + i;
     prefetch_weight<T, V, false>(n, team);
-    if (index < n.tokens) prefetch_residual<T, V, false>(n, index, team);
+    if (i < n.rows && before + index < n.tokens) prefetch_residual<T, V, false>(n, index, team);
 }
 
 /** No word of them looks EMPTY any more. What they add up to is the same: each is a NaN. */

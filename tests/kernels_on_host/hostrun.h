@@ -122,6 +122,8 @@ int64_t steps_done();
 
 void strong_store(void *to, const void *value, int bytes);
 void strong_load(const void *from, void *value, int bytes);
+/** Brings nothing near, but must lie in an allocation. */
+void prefetch(const void *at);
 /** Stores value if 0 is there; returns what was there. */
 uint64_t strong_claim(uint64_t *word, uint64_t value);
 /** Adds; returns what was there. */

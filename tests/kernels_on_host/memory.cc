@@ -289,6 +289,10 @@ void strong_load(const void *from, void *value, int bytes) {
     }
 }
 
+void prefetch(const void *at) {
+    check_bounds(at, 1, "a prefetch");
+}
+
 uint64_t strong_claim(uint64_t *word, uint64_t value) {
     step();
     check_bounds(word, 8, "a read-modify-write");

@@ -104,10 +104,10 @@ TPC_DEVICE void release_successor() {
 }
 
 TPC_DEVICE void prefetch_to_sm(const void *line) {
-    (void)line;
+    hostrun::prefetch(line);
 }
 TPC_DEVICE void prefetch_to_device(const void *line) {
-    (void)line;
+    hostrun::prefetch(line);
 }
 
 TPC_DEVICE void compute_anew(uint32_t &x) {
