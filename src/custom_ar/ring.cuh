@@ -37,7 +37,8 @@
 /** Which slots and flags of a block. */
 enum ring_kind_t { RING_PARTS, RING_SUMS };
 
-/* Barriers of a block that its header warp does not meet at. */
+/* Barriers of a block that its header warp does not meet at. Each is one place of the code for all who meet there: PTX
+ * does not ask for it, synccheck does. */
 enum { RING_BARRIER_ALL = 1, RING_BARRIER_MOVERS = 2 };
 
 /** What a thread of the movers or of the signaller's warp has at hand. */
@@ -123,20 +124,19 @@ TPC_DEVICE void ring_await(const tpc_ar_params_t &p, ring_t &ring, int kind, uin
     if (!TPC_FAULT(ring_wait_alone)) ring.w.dead = team_any(RING_BARRIER_MOVERS, ring.movers, ring.w.dead);
 }
 
-/** A chunk's pieces are on their way: the signaller may tell the peers. Movers and signaller call it together. */
-TPC_DEVICE void ring_pushed(ring_t &ring) {
-    ring.w.dead = team_any(RING_BARRIER_ALL, ring.movers + TPC_AR_RING_SIGNALLERS, ring.w.dead);
+/** The signaller's lanes tell a peer each that a chunk's pieces are there. */
+TPC_DEVICE void ring_signal(const tpc_ar_params_t &p, const ring_t &ring, int kind, uint32_t chunk) {
+    int k = (int)(threadIdx.x - ring.movers) + 1;
+    if (k >= p.size || ring.w.dead) return;
+    if (!TPC_FAULT(ring_not_released)) flag_release();
+    flag_store(ring_flag(p, p.workspace[k], kind, p.rank), ring.position + chunk + 1);
 }
 
-/** The signaller's side of it: a lane a peer. */
-TPC_DEVICE void ring_signal(const tpc_ar_params_t &p, ring_t &ring, int kind, uint32_t chunk) {
-    int k = (int)(threadIdx.x - ring.movers) + 1;
-    if (!TPC_FAULT(ring_signals_early)) ring_pushed(ring);
-    if (k < p.size && !ring.w.dead) {
-        if (!TPC_FAULT(ring_not_released)) flag_release();
-        flag_store(ring_flag(p, p.workspace[k], kind, p.rank), ring.position + chunk + 1);
-    }
-    if (TPC_FAULT(ring_signals_early)) ring_pushed(ring);
+/** A chunk's pieces are on their way: movers and signaller meet, in one place of the code, and the latter tells. */
+TPC_DEVICE void ring_pushed(const tpc_ar_params_t &p, ring_t &ring, bool moves, int kind, uint32_t chunk) {
+    if (TPC_FAULT(ring_signals_early) && !moves) ring_signal(p, ring, kind, chunk);
+    ring.w.dead = team_any(RING_BARRIER_ALL, ring.movers + TPC_AR_RING_SIGNALLERS, ring.w.dead);
+    if (!TPC_FAULT(ring_signals_early) && !moves) ring_signal(p, ring, kind, chunk);
 }
 
 /* ------------------------------------------------------------------ turns */
@@ -145,37 +145,31 @@ TPC_DEVICE void ring_signal(const tpc_ar_params_t &p, ring_t &ring, int kind, ui
 #define TPC_AR_RING_REDUCED(scatters) ((scatters) ? 2u : 1u)
 #define TPC_AR_RING_GATHERED          3u
 
-/** Movers: work has push(chunk), reduce(chunk), gather(chunk); when the wait was given up, sums are NaN. */
-template <typename Work> TPC_DEVICE void ring_move(const tpc_ar_params_t &p, ring_t &ring, Work &work) {
+/**
+ * Movers, and the signaller's warp beside them. work has push(chunk), reduce(chunk), gather(chunk); when the wait was
+ * given up, sums are NaN.
+ */
+template <typename Work> TPC_DEVICE void ring_turns(const tpc_ar_params_t &p, ring_t &ring, Work &work, bool moves) {
     uint32_t behind = ring.scatters ? TPC_AR_RING_GATHERED : TPC_AR_RING_REDUCED(false);
 #pragma unroll 1
     for (uint32_t turn = 0; p.ring_chunks > 0 && turn < p.ring_chunks + behind; turn++) {
         if (turn < p.ring_chunks) {
-            if (!ring.w.dead) work.push(turn);
-            ring_pushed(ring);
+            if (moves && !ring.w.dead) work.push(turn);
+            ring_pushed(p, ring, moves, RING_PARTS, turn);
         }
         uint32_t chunk = turn - TPC_AR_RING_REDUCED(ring.scatters); /* huge where there is none yet */
         if (chunk < p.ring_chunks) {
-            ring_await(p, ring, RING_PARTS, chunk);
-            work.reduce(chunk);
-            if (ring.scatters) ring_pushed(ring);
+            if (moves) {
+                ring_await(p, ring, RING_PARTS, chunk);
+                work.reduce(chunk);
+            }
+            if (ring.scatters) ring_pushed(p, ring, moves, RING_SUMS, chunk);
         }
         chunk = turn - TPC_AR_RING_GATHERED;
-        if (ring.scatters && chunk < p.ring_chunks) {
+        if (moves && ring.scatters && chunk < p.ring_chunks) {
             ring_await(p, ring, RING_SUMS, chunk);
             work.gather(chunk);
         }
-    }
-}
-
-/** The signaller's warp: the same turns. */
-TPC_DEVICE void ring_tell(const tpc_ar_params_t &p, ring_t &ring) {
-    uint32_t behind = ring.scatters ? TPC_AR_RING_REDUCED(true) : 0;
-#pragma unroll 1
-    for (uint32_t turn = 0; p.ring_chunks > 0 && turn < p.ring_chunks + behind; turn++) {
-        if (turn < p.ring_chunks) ring_signal(p, ring, RING_PARTS, turn);
-        uint32_t chunk = turn - TPC_AR_RING_REDUCED(true);
-        if (ring.scatters && chunk < p.ring_chunks) ring_signal(p, ring, RING_SUMS, chunk);
     }
     if (threadIdx.x == ring.movers) *ring_position(p) = ring.position + p.ring_chunks;
 }
@@ -194,11 +188,9 @@ template <template <typename, int> class Work, typename T, int N> TPC_DEVICE voi
     ring.w = all_have_begun(begun);
     if (threadIdx.x >= members) {
         accompany(p, begun, threadIdx.x - members, said, ring.w);
-    } else if (threadIdx.x >= ring.movers) {
-        ring_tell(p, ring);
     } else {
         Work<T, N> work = {p, ring};
-        ring_move(p, ring, work);
+        ring_turns(p, ring, work, threadIdx.x < ring.movers);
     }
     end_call(p);
 }
