@@ -125,8 +125,8 @@ struct tpc_backend {
     tpcomm_status_t (*set_timeout)(void *state, uint32_t timeout_ms);
     /**
      * Of a device that carries calls long after they were made, and again in each replay of a graph: note how long each
-     * waits, or no more; what was noted of a path's calls; and in how many a rank came last. NULL, all three: waits are
-     * known when a call returns (tpc_outcome_t), or not at all. The two that tell: any thread; cheap.
+     * waits, or no more; what was noted of a path's calls; and in how many a rank came last. Others' waits are known
+     * when a call returns (tpc_outcome_t), or not at all: the three below. The two that tell: any thread; cheap.
      */
     tpcomm_status_t (*note_waits)(void *state, bool on);
     tpc_waits_t (*waits)(const void *state, tpcomm_path_t path);
@@ -145,6 +145,21 @@ struct tpc_backend {
 static inline const char *tpc_backend_own_version(const void *state) {
     (void)state;
     return "";
+}
+
+static inline tpcomm_status_t tpc_backend_notes_no_waits(void *state, bool on) {
+    (void)state, (void)on;
+    return TPCOMM_OK;
+}
+
+static inline tpc_waits_t tpc_backend_no_waits(const void *state, tpcomm_path_t path) {
+    (void)state, (void)path;
+    return (tpc_waits_t){0, 0};
+}
+
+static inline uint64_t tpc_backend_nobody_last(const void *state, int32_t rank) {
+    (void)state, (void)rank;
+    return 0;
 }
 
 /** The norm of rows alone, on one kind of device; in is the sum, and goes to sum as well where that is given. Checked

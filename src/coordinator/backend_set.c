@@ -198,7 +198,7 @@ tpcomm_status_t tpc_backend_set_timeout(tpc_backend_set_t *set, uint32_t timeout
 tpcomm_status_t tpc_backend_set_note_waits(tpc_backend_set_t *set, bool on) {
     tpcomm_status_t first = TPCOMM_OK;
     for (int32_t i = 0; i < set->count; i++) {
-        if (set->state[i] == NULL || set->list[i]->note_waits == NULL) continue;
+        if (set->state[i] == NULL) continue;
         tpcomm_status_t status = set->list[i]->note_waits(set->state[i], on);
         if (first == TPCOMM_OK) first = status;
     }
@@ -209,7 +209,7 @@ tpc_waits_t tpc_backend_set_waits(const tpc_backend_set_t *set, tpcomm_path_t pa
     tpc_waits_t sum = {0, 0};
     for (int32_t i = 0; i < set->count; i++) {
         const void *state = set->state[i];
-        if (state == NULL || set->list[i]->waits == NULL) continue;
+        if (state == NULL) continue;
         tpc_waits_t waits = set->list[i]->waits(state, path);
         sum.calls += waits.calls;
         sum.wait_ns += waits.wait_ns;
@@ -221,7 +221,7 @@ uint64_t tpc_backend_set_times_last(const tpc_backend_set_t *set, int32_t rank) 
     uint64_t sum = 0;
     for (int32_t i = 0; i < set->count; i++) {
         const void *state = set->state[i];
-        if (state != NULL && set->list[i]->times_last != NULL) sum += set->list[i]->times_last(state, rank);
+        if (state != NULL) sum += set->list[i]->times_last(state, rank);
     }
     return sum;
 }
