@@ -14,6 +14,8 @@ size_t tpc_ar_slot_bytes(const tpc_agreed_t *agreed);
 /** Its ring, from the same function; blocks 0: there is none. And all that a rank's device workspace takes. */
 tpc_ar_ring_t tpc_ar_ring(const tpc_agreed_t *agreed);
 size_t tpc_ar_device_bytes(const tpc_agreed_t *agreed);
+/** The least that a workspace's limit must be for a group of size ranks to have any path. */
+size_t tpc_ar_least_bytes(int32_t size);
 
 /** What is the same in every launch of a group of two ranks or more. state: of tpc_custom_ar_backend. */
 const tpc_ar_params_t *tpc_ar_shared_params(const void *state);
