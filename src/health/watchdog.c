@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/hook.h"
 
 struct tpc_watch {
+    uint64_t id; /* what the kernel gives back: an address could be another watch's by then */
     int fd;
     tpc_watch_kind_t kind;
     void (*fn)(void *arg);
@@ -24,6 +26,7 @@ struct tpc_watch {
 /* Everything under lock; the thread holds it while it runs a watch's fn, which is what makes remove wait for fn. */
 static struct {
     pthread_mutex_t lock;
+    uint64_t ids; /* given so far; 0 is the request to stop */
     tpc_watch_t *watches;
     int epoll_fd, stop_fd;
     pthread_t thread;
@@ -71,16 +74,17 @@ static void *run(void *arg) {
         struct epoll_event events[16];
         int n = epoll_wait(epoll_fd, events, 16, -1);
         if (n < 0 && errno != EINTR) return NULL;
+        (void)tpc_hook("watchdog", 0);
         pthread_mutex_lock(&dog.lock);
         for (int i = 0; i < n; i++) {
-            if (events[i].data.ptr == NULL) { /* stop: whoever asked has already forgotten us */
+            if (events[i].data.u64 == 0) { /* stop: whoever asked has already forgotten us */
                 pthread_mutex_unlock(&dog.lock);
                 close(epoll_fd);
                 close(stop_fd);
                 return NULL;
             }
             tpc_watch_t *watch = dog.watches;
-            while (watch != NULL && watch != events[i].data.ptr) watch = watch->next;
+            while (watch != NULL && watch->id != events[i].data.u64) watch = watch->next;
             if (watch == NULL) continue; /* removed after epoll_wait saw it */
             if (watch->kind == TPC_WATCH_ONCE) epoll_ctl(epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
             watch->fn(watch->arg);
@@ -140,7 +144,7 @@ tpcomm_status_t tpc_watchdog_add(int fd, tpc_watch_kind_t kind, void (*fn)(void 
     tpc_watch_t *watch = malloc(sizeof *watch);
     if (watch == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
     *watch = (tpc_watch_t){.fd = fd, .kind = kind, .fn = fn, .arg = arg, .generation = tpc_fork_generation()};
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
+    struct epoll_event event = {.events = EPOLLIN};
     if (kind == TPC_WATCH_EDGE) event.events |= EPOLLOUT | EPOLLET | EPOLLRDHUP;
     pthread_t thread;
     bool join = false;
@@ -148,6 +152,7 @@ tpcomm_status_t tpc_watchdog_add(int fd, tpc_watch_kind_t kind, void (*fn)(void 
     pthread_mutex_lock(&dog.lock);
     tpcomm_status_t status = dog.epoll_fd < 0 ? start() : TPCOMM_OK;
     if (status == TPCOMM_OK) {
+        event.data.u64 = watch->id = ++dog.ids;
         watch->next = dog.watches;
         dog.watches = watch;
         if (epoll_ctl(dog.epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/hook.h"
 #include "check.h"
 #include "health/watchdog.h"
 
@@ -54,6 +55,30 @@ static void await_gone(void) {
     CHECK(!thread_there("tpcomm-watch", NULL));
 }
 
+/* An event of a watch that is removed meanwhile is not that of another which the allocator puts in its place. */
+static void another_at_its_place(int readable) {
+    tpc_watch_t *stays = NULL, *goes = NULL, *comes = NULL;
+    int quiet[2];
+    CHECK_EQ(pipe(quiet), 0);
+    CHECK_EQ(setenv("TPCOMM_TEST_HOOKS", "delay@watchdog:0:300", 1), 0);
+    tpc_hook_reload();
+    atomic_store(&fired[3], 0);
+    CHECK_OK(tpc_watchdog_add(quiet[0], TPC_WATCH_LEVEL, fire, &fired[3], &stays)); /* so that the thread does */
+    CHECK_OK(tpc_watchdog_add(readable, TPC_WATCH_ONCE, fire, &fired[2], &goes));
+    usleep(100000); /* the thread has seen it, and is on its way */
+    tpc_watchdog_remove(goes);
+    CHECK_OK(tpc_watchdog_add(quiet[1], TPC_WATCH_ONCE, fire, &fired[3], &comes));
+    usleep(400000);
+    CHECK_EQ(atomic_load(&fired[3]), 0);
+    tpc_watchdog_remove(comes);
+    tpc_watchdog_remove(stays);
+    CHECK_EQ(unsetenv("TPCOMM_TEST_HOOKS"), 0);
+    tpc_hook_reload();
+    await_gone();
+    close(quiet[0]);
+    close(quiet[1]);
+}
+
 int main(void) {
     int once[2], often[2];
     tpc_watch_t *first = NULL, *second = NULL;
@@ -95,6 +120,7 @@ int main(void) {
     CHECK_EQ(atomic_load(&fired[1]), 4);
     CHECK_STATUS(tpc_watchdog_add(-1, true, fire, &fired[3], &first), TPCOMM_ERR_NO_MEMORY);
     await_gone();
+    another_at_its_place(once[0]);
     for (int i = 0; i < 200; i++) { /* made and ended again and again */
         CHECK_OK(tpc_watchdog_add(often[0], true, fire, &fired[3], &first));
         tpc_watchdog_remove(first);
