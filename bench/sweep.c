@@ -139,11 +139,13 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep)
         if (settings->hidden % 8 != 0)
             return tpc_error(TPCOMM_ERR_INVALID_ARG, "--hidden %llu: a row is a multiple of 8 elements",
                              (unsigned long long)settings->hidden);
+        if (sweep->op_count != 1 || sweep->ops[0] != TPCOMM_SUM)
+            return tpc_error(TPCOMM_ERR_INVALID_ARG, "--redop %s: all_reduce_rms_norm is a sum", settings->redop);
+        if (settings->place == PLACE_IN)
+            return tpc_error(TPCOMM_ERR_INVALID_ARG, "--place in: all_reduce_rms_norm is measured out of place");
         sweep->hidden = (uint32_t)settings->hidden;
         sweep->place[BENCH_OUT_OF_PLACE] = true;
         sweep->place[BENCH_IN_PLACE] = false;
-        sweep->ops[0] = TPCOMM_SUM;
-        sweep->op_count = 1;
     }
     if (settings->chain && (!tpc_coll_moves_data(sweep->coll) || !sweep->place[BENCH_OUT_OF_PLACE]))
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "--chain: a call with data, out of place");

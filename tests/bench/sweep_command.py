@@ -144,6 +144,8 @@ class Sweep(unittest.TestCase):
                                 env={"TPCOMM_BENCH_FAULT": "wrong@1:0:5"})
         self.assertEqual((data["checked"]["wrong"], data["rows"][1]["out_of_place"]["wrong"]), (1, 1))
         self.refused("a row is a multiple of 8", "--op", "all_reduce_rms_norm", "--hidden", "12")
+        self.refused("--redop max: all_reduce_rms_norm is a sum", "--op", "all_reduce_rms_norm", "-o", "max")
+        self.refused("--place in: all_reduce_rms_norm is measured out of place", "--op", "all_reduce_rms_norm", "--place", "in")
         self.refused("holds a row of --hidden", "--device", "cpu", "--threads", "--op", "all_reduce_rms_norm", "--hidden", "4096", "-e", "8191")
         self.refused("nothing to run", "--device", "cpu", "--threads", "--op", "all_reduce_rms_norm", "-d", "i32")
 
