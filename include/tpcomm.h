@@ -477,8 +477,8 @@ TPCOMM_API tpcomm_status_t tpcomm_row_range(uint64_t tokens, int32_t size, int32
                                             uint64_t *count);
 
 /**
- * The norm alone: in is the sum. No group takes part, so sum must be NULL and path 0. An open batch does not take it: it
- * runs at once, before the batch's calls.
+ * The norm alone: in is the sum. No group takes part, so sum must be NULL and path 0. An open batch does not take it:
+ * it runs at once, before the batch's calls.
  * @param device_kind  TPCOMM_DEVICE_CPU or TPCOMM_DEVICE_CUDA: where everything lies. cuda: the calling thread's
  * current device.
  * @param stream  as tpcomm_call. On a GPU that ranks share, no kernel may be loaded while a rank waits: a group loads
