@@ -247,6 +247,14 @@ static void beat(void *arg) {
     poll(state); /* no rank's host may be in a call */
 }
 
+/* While the group goes: kernels that have waited for their limit still want a beat, and see the failure behind it. */
+static void beat_alone(void *arg) {
+    const state_t *state = arg;
+    uint64_t times;
+    (void)!read(state->timer_fd, &times, sizeof times);
+    tpc_pulse_beat(&state->control->pulse, tpc_clock_ns());
+}
+
 static tpcomm_status_t start_pulse(state_t *state) {
     const long each_ns = (long)tpc_hook_value("pulse_ms", TPC_PULSE_MS) * 1000000L;
     const struct itimerspec every = {.it_interval = {.tv_nsec = each_ns}, .it_value = {.tv_nsec = 1}};
@@ -326,14 +334,19 @@ static void destroy(void *opaque) {
     state_t *state = opaque;
     tpc_cuda_scope_t scope;
     tpc_watchdog_remove(state->watch);
-    if (state->timer_fd >= 0) close(state->timer_fd);
+    state->watch = NULL;
     if (tpc_cuda_enter(&state->group.devices[state->group.rank], &scope) != TPCOMM_OK) {
+        if (state->timer_fd >= 0) close(state->timer_fd);
         free(state); /* in a forked child CUDA is the parent's; elsewhere nothing can be let go of, and all stays */
         return;
     }
     /* Own kernels end soon: finalized, or by the failure word that destroy has set. No free and no synchronize before.
      */
+    if (state->timer_fd >= 0)
+        (void)tpc_watchdog_add(state->timer_fd, TPC_WATCH_LEVEL, beat_alone, state, &state->watch);
     bool idle = state->group.agreed.size == 1 || tpc_cuda_order_drain(state->group.order, DESTROY_WAIT_MS);
+    tpc_watchdog_remove(state->watch);
+    if (state->timer_fd >= 0) close(state->timer_fd);
     if (idle) {
         if (state->memory.own != NULL) tpc_device_memory_close(&state->memory);
         if (state->pinned != NULL) {
