@@ -13,7 +13,7 @@
 /** First call: how each rank was started. */
 typedef struct {
     char magic[8];
-    uint32_t library_version;
+    uint32_t tpcomm_version;
     int32_t rank, size;
     tpcomm_status_t status; /**< whether it can go on */
     char host_id[TPC_HOST_ID_BYTES];
@@ -44,7 +44,7 @@ static tpcomm_status_t call(tpcomm_exchange_fn exchange, void *arg, const void *
 static void card_fill(int32_t rank, int32_t size, const tpc_env_t *env, card_t *card) {
     memset(card, 0, sizeof *card);
     memcpy(card->magic, CARD_MAGIC, sizeof card->magic);
-    card->library_version = tpc_library_version();
+    card->tpcomm_version = tpc_library_version();
     card->rank = rank;
     card->size = size;
     tpc_host_identity(env, card->host_id);
@@ -60,10 +60,10 @@ static tpcomm_status_t cards_check(const card_t *cards, int32_t size, bool *seve
         const card_t *card = &cards[i];
         if (memcmp(card->magic, CARD_MAGIC, sizeof card->magic) != 0)
             return tpc_error(TPCOMM_ERR_BACKEND, "the caller's exchange did not bring what rank %d gave to it", i);
-        if (card->library_version != cards[0].library_version)
+        if (card->tpcomm_version != cards[0].tpcomm_version)
             return tpc_error(
                 TPCOMM_ERR_CONFIG_MISMATCH, "rank %d runs tpcomm %s, rank 0 runs %s: one job needs one version", i,
-                tpc_version_text(card->library_version, theirs), tpc_version_text(cards[0].library_version, mine));
+                tpc_version_text(card->tpcomm_version, theirs), tpc_version_text(cards[0].tpcomm_version, mine));
         if (card->size != cards[0].size)
             return tpc_error(TPCOMM_ERR_INVALID_ARG, "rank %d was started with size %d, rank 0 with size %d", i,
                              card->size, cards[0].size);

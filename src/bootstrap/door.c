@@ -243,7 +243,7 @@ static tpc_verdict_t judge(const tpc_door_t *door, const tpc_guest_t *guest, tpc
     if (guest->other_version) {
         *status_p = TPCOMM_ERR_CONFIG_MISMATCH;
         snprintf(text, TPC_ERROR_BYTES, "rank %d runs tpcomm %s, rank 0 (pid %d) runs %s: one job needs one version",
-                 hello->rank, tpc_version_text(hello->library_version, theirs), newest->said_pid[0],
+                 hello->rank, tpc_version_text(hello->tpcomm_version, theirs), newest->said_pid[0],
                  tpc_version_text(tpc_library_version(), mine));
         return TPC_VERDICT_REFUSE;
     }

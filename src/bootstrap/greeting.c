@@ -34,7 +34,7 @@ void tpc_greeting_fill(const tpc_self_t *self, uint16_t kind, uint64_t job, tpc_
     memcpy(greeting_p->hello.magic, TPC_WIRE_MAGIC, sizeof greeting_p->hello.magic);
     greeting_p->hello.wire_version = TPC_WIRE_VERSION;
     greeting_p->hello.kind = kind;
-    greeting_p->hello.library_version = tpc_library_version();
+    greeting_p->hello.tpcomm_version = tpc_library_version();
     greeting_p->hello.rank = self->rank;
     greeting_p->hello.size = self->size;
     greeting_p->hello.job = job;
@@ -78,7 +78,7 @@ tpc_read_t tpc_greeting_read(tpc_greeting_reader_t *reader, int fd) {
         if (memcmp(greeting->hello.magic, TPC_WIRE_MAGIC, reader->have < magic ? reader->have : magic) != 0)
             return TPC_READ_STRANGER;
         if (reader->have == sizeof greeting->hello && (greeting->hello.wire_version != TPC_WIRE_VERSION ||
-                                                       greeting->hello.library_version != tpc_library_version()))
+                                                       greeting->hello.tpcomm_version != tpc_library_version()))
             return TPC_READ_VERSION;
     }
     bool sane = memchr(greeting->host_id, '\0', sizeof greeting->host_id) && greeting->text_bytes < TPC_ERROR_BYTES;

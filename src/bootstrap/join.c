@@ -57,10 +57,9 @@ static tpc_ask_t read_greeting(int fd, const tpc_self_t *self, const tpc_deadlin
     if (state == TPC_READ_DONE) return TPC_ASK_JOINED;
     if (state == TPC_READ_STRANGER) return TPC_ASK_STRANGER;
     if (state != TPC_READ_VERSION) return TPC_ASK_CLOSED;
-    *status_p =
-        tpc_error(TPCOMM_ERR_CONFIG_MISMATCH, "rank %d runs tpcomm %s, rank 0 runs %s: one job needs one version",
-                  self->rank, tpc_version_text(tpc_library_version(), mine),
-                  tpc_version_text(reader->greeting.hello.library_version, theirs));
+    *status_p = tpc_error(
+        TPCOMM_ERR_CONFIG_MISMATCH, "rank %d runs tpcomm %s, rank 0 runs %s: one job needs one version", self->rank,
+        tpc_version_text(tpc_library_version(), mine), tpc_version_text(reader->greeting.hello.tpcomm_version, theirs));
     return self->secret.set ? TPC_ASK_UNPROVED : TPC_ASK_REFUSED;
 }
 

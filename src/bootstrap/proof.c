@@ -169,7 +169,7 @@ static void reply(const tpc_greeting_t *hello, uint16_t kind, tpc_greeting_t *me
     memcpy(message_p->hello.magic, TPC_WIRE_MAGIC, sizeof message_p->hello.magic);
     message_p->hello.wire_version = TPC_WIRE_VERSION;
     message_p->hello.kind = kind;
-    message_p->hello.library_version = hello->hello.library_version;
+    message_p->hello.tpcomm_version = hello->hello.tpcomm_version;
     message_p->hello.rank = hello->hello.rank;
     message_p->hello.size = hello->hello.size;
     message_p->hello.job = hello->hello.job;

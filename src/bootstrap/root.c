@@ -228,7 +228,7 @@ static tpcomm_status_t check_guest(const tpc_bootstrap_t *bootstrap, const tpc_g
     if (guest->other_version)
         return tpc_error(TPCOMM_ERR_CONFIG_MISMATCH,
                          "rank %d runs tpcomm %s, rank 0 (pid %d) runs %s: one job needs one version", hello->rank,
-                         tpc_version_text(hello->library_version, theirs), my_pid,
+                         tpc_version_text(hello->tpcomm_version, theirs), my_pid,
                          tpc_version_text(tpc_library_version(), mine));
     if (hello->size != size)
         return tpc_error(TPCOMM_ERR_INVALID_ARG,

@@ -58,7 +58,7 @@ static tpc_greeting_t greeting(void) {
     memcpy(made.hello.magic, TPC_WIRE_MAGIC, sizeof made.hello.magic);
     made.hello.wire_version = TPC_WIRE_VERSION;
     made.hello.kind = TPC_HELLO_JOIN;
-    made.hello.library_version = TPCOMM_VERSION_NUMBER;
+    made.hello.tpcomm_version = TPCOMM_VERSION_NUMBER;
     made.hello.rank = 2;
     made.hello.size = SIZE;
     made.hello.job = job;
