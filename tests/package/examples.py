@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+os.environ.pop("PYTHONUNBUFFERED", None)  # a line and its end would be two writes, between which another rank's may come
+
 SUM = "rank {} of {}: the sum is {}"
 # Name: ranks (0: it makes them itself), lines that come out.
 EXPECTED = {
