@@ -36,9 +36,9 @@ typedef struct {
     uint16_t wire_version; /**< of everything behind these 64 bytes */
     uint16_t kind;
     uint32_t tpcomm_version; /**< one job is one library version */
-    int32_t rank, size;       /**< as the sender was started, in range or not */
-    uint64_t job;             /**< JOIN: hash of the job's text, or an id's nonce. LINK: the nonce that rank 0 drew */
-    uint8_t hmac[32];         /**< zero without a secret; else a nonce or a keyed hash (proof.h) */
+    int32_t rank, size;      /**< as the sender was started, in range or not */
+    uint64_t job;            /**< JOIN: hash of the job's text, or an id's nonce. LINK: the nonce that rank 0 drew */
+    uint8_t hmac[32];        /**< zero without a secret; else a nonce or a keyed hash (proof.h) */
 } tpc_hello_t;
 static_assert(sizeof(tpc_hello_t) == 64, "the first 64 bytes never change");
 
