@@ -180,7 +180,8 @@ static void take_arrivals(const tpc_outcome_t *arrivals, tpc_outcome_t *outcome)
 /* The device has failed under this rank, before its call began: the others must not wait for it. */
 static tpcomm_status_t break_if_device(tpcomm_t *comm, const tpcomm_call_t *call, tpcomm_status_t status) {
     if (status != TPCOMM_ERR_DEVICE) return status;
-    tpc_flight_record_t what = tpc_flight_of(call, 0, 0);
+    tpc_flight_record_t what;
+    tpc_flight_fill(&what, call, 0, 0);
     return tpc_comm_break(comm, "", &what, status);
 }
 
@@ -204,11 +205,11 @@ static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const t
     if (status != TPCOMM_OK) return break_if_device(comm, call, status);
 
     tpc_outcome_t outcome = {.last_rank = -1}, arrivals = {.last_rank = -1};
-    tpc_flight_record_t what = tpc_flight_of(call, choice.path, key.bytes);
-    what.rows = rows;
-    what.stream = (uint64_t)(uintptr_t)where->stream;
-    what.capturing = where->capturing;
-    tpc_flight_record_t *record = tpc_flight_begin(&comm->device.flight, &what, tpc_clock_ns());
+    tpc_flight_record_t *record = tpc_flight_next(&comm->device.flight, call, choice.path, key.bytes);
+    record->rows = rows;
+    record->stream = (uint64_t)(uintptr_t)where->stream;
+    record->capturing = where->capturing;
+    tpc_flight_begin(&comm->device.flight, tpc_clock_ns());
     if (comm->order != NULL)
         atomic_store_explicit(&comm->failure.slots[comm->rank].begun, record->seq, memory_order_relaxed);
     extent_t extent = extent_of(comm, call);

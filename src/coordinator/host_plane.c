@@ -12,8 +12,8 @@ static tpcomm_status_t run(tpcomm_t *comm, const tpcomm_call_t *call, uint32_t t
     uint32_t limit = timeout_ms != 0 ? timeout_ms : atomic_load(&comm->workspace.header->op_timeout_ms);
     atomic_store(&plane->timeout_ms, limit);
     tpcomm_path_t path = comm->size == 1 ? TPCOMM_PATH_LOCAL : TPCOMM_PATH_CPU_ONESHOT;
-    tpc_flight_record_t what = tpc_flight_of(call, path, call->count);
-    tpc_flight_record_t *record = tpc_flight_begin(&plane->flight, &what, tpc_clock_ns());
+    tpc_flight_record_t *record = tpc_flight_next(&plane->flight, call, path, call->count);
+    tpc_flight_begin(&plane->flight, tpc_clock_ns());
     tpc_request_t request = {.call = call, .path = path, .bytes = call->count, .record = record};
     tpc_outcome_t outcome = {.last_rank = -1};
     if (tpc_comm_spans(comm))

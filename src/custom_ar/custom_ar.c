@@ -420,8 +420,8 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
         tpc_ar_shape_t shape = form.ring ? ring_shape(state, bytes) : shape_for(state, form, &params, bytes);
         facts[2] = left;
         facts[6] = form.ring ? (uint64_t)shape.blocks : 0; /* other grids are each rank's own affair */
-        uint64_t hash = tpc_hash(TPC_HASH_START, facts, sizeof facts);
-        params.hash = (uint32_t)(hash ^ hash >> 32);
+        uint64_t hash = tpc_hash_words(TPC_HASH_START, facts, 7);
+        params.hash = (uint32_t)hash;
         tpc_ar_say(said_by(state, params.rank), params.what, params.hash, record);
         tpcomm_status_t status = tpc_cuda_error(tpc_ar_launch(form, &params, shape, request->stream), "launch");
         if (status != TPCOMM_OK) return status;

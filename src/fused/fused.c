@@ -186,8 +186,8 @@ static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outco
         rows.rows = left < capacity ? left : capacity;
         uint64_t facts[5] = {norm->tokens, left, (uint64_t)(uint32_t)record->rows.hidden << 32 | record->rows.form,
                              (uint64_t)record->rows.eps << 32 | record->rows.bias, request->ordinal};
-        uint64_t hash = tpc_hash(TPC_HASH_START, facts, sizeof facts);
-        params.hash = (uint32_t)(hash ^ hash >> 32);
+        uint64_t hash = tpc_hash_words(TPC_HASH_START, facts, 5);
+        params.hash = (uint32_t)hash;
         tpc_ar_say_call(state->shared, &params, record);
         int32_t blocks = 1;
         tpc_norm_shape_t shape = shape_for(state, form, &params, &rows, &blocks);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "health/calls.h"
 
+#include "base/hash.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -9,11 +10,6 @@ _Static_assert(sizeof(tpc_call_note_t) % sizeof(uint64_t) == 0, "a note is copie
 #define READ_TURNS 100 /* a writer is in a slot for nanoseconds */
 
 /* ------------------------------------------------------------------ noting */
-
-static uint64_t mix(uint64_t hash, uint64_t word) {
-    hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
-    return hash ^ hash >> 29;
-}
 
 tpc_call_note_t tpc_calls_of(const tpc_flight_record_t *record) {
     bool moves = tpc_coll_moves_data(record->coll);
@@ -29,11 +25,13 @@ tpc_call_note_t tpc_calls_of(const tpc_flight_record_t *record) {
 }
 
 static void write_note(tpc_rank_calls_t *rank, const tpc_call_note_t *note) {
-    uint64_t words[TPC_CALL_WORDS];
-    memcpy(words, note, sizeof words);
     _Atomic uint64_t *slot = rank->calls[note->number & (TPC_CALLS_KEPT - 1)].words;
     atomic_store_explicit(&slot[0], 0, memory_order_relaxed);
-    for (size_t i = 1; i < TPC_CALL_WORDS; i++) atomic_store_explicit(&slot[i], words[i], memory_order_release);
+    for (size_t i = 1; i < TPC_CALL_WORDS; i++) { /* word by word: a copy of all would wait for the fields' stores */
+        uint64_t word;
+        memcpy(&word, (const unsigned char *)note + i * sizeof word, sizeof word);
+        atomic_store_explicit(&slot[i], word, memory_order_release);
+    }
     atomic_store_explicit(&slot[0], note->number, memory_order_release);
     atomic_store_explicit(&rank->last, note->number, memory_order_release);
 }
@@ -42,7 +40,8 @@ uint64_t tpc_calls_note(tpc_calls_t *calls, const tpc_flight_record_t *record) {
     tpc_call_note_t note = tpc_calls_of(record);
     note.number = ++calls->number;
     note.before = calls->hash;
-    calls->hash = mix(mix(mix(mix(calls->hash, note.what), note.count), note.shape), note.numbers);
+    const uint64_t facts[] = {note.what, note.count, note.shape, note.numbers};
+    calls->hash = tpc_hash_words(calls->hash, facts, sizeof facts / sizeof facts[0]);
     write_note(&calls->ranks[calls->rank], &note);
     return note.number;
 }

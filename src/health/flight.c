@@ -29,7 +29,7 @@ void tpc_flight_free(tpc_flight_t *flight) {
 
 bool tpc_flight_read(const tpc_flight_t *flight, uint64_t seq, tpc_flight_record_t *record_p) {
     const tpc_flight_slot_t *slot = &flight->slots[seq & flight->mask];
-    uint64_t words[TPC_FLIGHT_WORDS];
+    uint32_t words[TPC_FLIGHT_WORDS];
     for (int turn = 0; turn < READ_TURNS; turn++) {
         uint64_t version = atomic_load_explicit(&slot->version, memory_order_acquire);
         if (version % 2 != 0) continue;

@@ -25,27 +25,29 @@ typedef struct {
     uint64_t tag;
     uint64_t stream;   /**< the handle's bits: tells streams apart */
     uint64_t start_ns; /**< this rank called */
-    uint64_t begun_ns; /**< every rank had called */
-    uint64_t end_ns;   /**< this rank's call returned; 0: in flight */
-    uint64_t wait_ns;  /**< this rank waited for others */
-    uint64_t skew_ns;  /**< last arrival minus first */
     tpcomm_coll_t coll;
     tpcomm_dtype_t dtype;
     tpcomm_op_t op;
     tpcomm_path_t path;
-    tpcomm_status_t status;
     int32_t root;
-    tpc_rows_t rows;   /**< of a call on rows */
-    int32_t last_rank; /**< group rank that arrived last; -1: not known */
-    int32_t capturing; /**< into a graph: runs when that is launched, not now */
+    tpc_rows_t rows;        /**< of a call on rows */
+    int32_t capturing;      /**< into a graph: runs when that is launched, not now */
+    tpcomm_status_t status; /**< this and what follows is known when the call ends */
+    int32_t last_rank;      /**< group rank that arrived last; -1: not known */
+    uint64_t begun_ns;      /**< every rank had called */
+    uint64_t end_ns;        /**< this rank's call returned; 0: in flight */
+    uint64_t wait_ns;       /**< this rank waited for others */
+    uint64_t skew_ns;       /**< last arrival minus first */
 } tpc_flight_record_t;
 
-#define TPC_FLIGHT_WORDS (sizeof(tpc_flight_record_t) / sizeof(uint64_t))
-_Static_assert(sizeof(tpc_flight_record_t) % sizeof(uint64_t) == 0, "a record is copied by words");
+/* Words as narrow as the narrowest field: a wider load right behind the stores of two fields would wait for both. */
+#define TPC_FLIGHT_WORDS (sizeof(tpc_flight_record_t) / sizeof(uint32_t))
+#define TPC_FLIGHT_END   (offsetof(tpc_flight_record_t, status) / sizeof(uint32_t)) /* the first that an end writes */
+_Static_assert(sizeof(tpc_flight_record_t) % sizeof(uint32_t) == 0, "a record is copied by words");
 
 typedef struct {
     _Atomic uint64_t version; /**< odd: being written */
-    _Atomic uint64_t words[TPC_FLIGHT_WORDS];
+    _Atomic uint32_t words[TPC_FLIGHT_WORDS];
 } tpc_flight_slot_t;
 
 typedef struct {
@@ -60,49 +62,57 @@ typedef struct {
 tpcomm_status_t tpc_flight_init(tpc_flight_t *flight, uint64_t records);
 void tpc_flight_free(tpc_flight_t *flight);
 
-/** Make flight->current readable. For the functions below. */
-static inline void tpc_flight_publish(tpc_flight_t *flight) {
-    uint64_t words[TPC_FLIGHT_WORDS];
-    memcpy(words, &flight->current, sizeof words);
+/** Make flight->current readable, from a word on. For the functions below. */
+static inline void tpc_flight_publish(tpc_flight_t *flight, size_t first) {
+    const unsigned char *from = (const unsigned char *)&flight->current;
     tpc_flight_slot_t *slot = &flight->slots[flight->current.seq & flight->mask];
     uint64_t version = atomic_load_explicit(&slot->version, memory_order_relaxed);
     atomic_store_explicit(&slot->version, version + 1, memory_order_relaxed);
-    for (size_t i = 0; i < TPC_FLIGHT_WORDS; i++)
-        atomic_store_explicit(&slot->words[i], words[i], memory_order_release);
+    for (size_t i = first; i < TPC_FLIGHT_WORDS; i++) {
+        uint32_t word;
+        memcpy(&word, from + i * sizeof word, sizeof word);
+        atomic_store_explicit(&slot->words[i], word, memory_order_release);
+    }
     atomic_store_explicit(&slot->version, version + 2, memory_order_release);
 }
 
-/** What is known of a call before it begins. */
-static inline tpc_flight_record_t tpc_flight_of(const tpcomm_call_t *call, tpcomm_path_t path, uint64_t bytes) {
-    return (tpc_flight_record_t){.count = call->count,
-                                 .bytes = bytes,
-                                 .tag = call->tag,
-                                 .coll = call->coll,
-                                 .dtype = call->dtype,
-                                 .op = call->op,
-                                 .path = path,
-                                 .root = call->root,
-                                 .last_rank = -1,
-                                 .rows = {.hidden = call->hidden}};
+/** What is known of a call before it begins; the rest is 0. */
+static inline void tpc_flight_fill(tpc_flight_record_t *record_p, const tpcomm_call_t *call, tpcomm_path_t path,
+                                   uint64_t bytes) {
+    memset(record_p, 0, sizeof *record_p);
+    record_p->count = call->count;
+    record_p->bytes = bytes;
+    record_p->tag = call->tag;
+    record_p->coll = call->coll;
+    record_p->dtype = call->dtype;
+    record_p->op = call->op;
+    record_p->path = path;
+    record_p->root = call->root;
+    record_p->last_rank = -1;
+    record_p->rows.hidden = call->hidden;
 }
 
-/** Begin a call: the next sequence number. The result is valid until the next begin. */
-static inline tpc_flight_record_t *tpc_flight_begin(tpc_flight_t *flight, const tpc_flight_record_t *what,
-                                                    uint64_t now_ns) {
-    uint64_t seq = atomic_load_explicit(&flight->seq, memory_order_relaxed) + 1;
-    flight->current = *what;
-    flight->current.seq = seq;
-    flight->current.start_ns = now_ns;
-    tpc_flight_publish(flight);
-    atomic_store_explicit(&flight->seq, seq, memory_order_release);
+/** The next call's record, with its sequence number: in its place, so that nothing is copied, and for the caller to
+ * complete. Valid until the next one; nobody else sees it before begin. */
+static inline tpc_flight_record_t *tpc_flight_next(tpc_flight_t *flight, const tpcomm_call_t *call, tpcomm_path_t path,
+                                                   uint64_t bytes) {
+    tpc_flight_fill(&flight->current, call, path, bytes);
+    flight->current.seq = atomic_load_explicit(&flight->seq, memory_order_relaxed) + 1;
     return &flight->current;
+}
+
+/** That call begins. */
+static inline void tpc_flight_begin(tpc_flight_t *flight, uint64_t now_ns) {
+    flight->current.start_ns = now_ns;
+    tpc_flight_publish(flight, 0);
+    atomic_store_explicit(&flight->seq, flight->current.seq, memory_order_release);
 }
 
 /** The call that began last has returned. */
 static inline void tpc_flight_end(tpc_flight_t *flight, tpcomm_status_t status, uint64_t now_ns) {
     flight->current.status = status;
     flight->current.end_ns = now_ns;
-    tpc_flight_publish(flight);
+    tpc_flight_publish(flight, TPC_FLIGHT_END);
     atomic_store_explicit(&flight->ended, flight->current.seq, memory_order_release);
 }
 

@@ -44,9 +44,9 @@ static void check_record(const tpc_flight_record_t *record, uint64_t seq) {
 
 static void make(uint64_t seq) {
     tpcomm_call_t call = call_of(seq);
-    tpc_flight_record_t what = tpc_flight_of(&call, TPCOMM_PATH_LOCAL, seq * 7);
-    what.stream = seq * 11;
-    tpc_flight_record_t *record = tpc_flight_begin(&flight, &what, seq * 13);
+    tpc_flight_record_t *record = tpc_flight_next(&flight, &call, TPCOMM_PATH_LOCAL, seq * 7);
+    record->stream = seq * 11;
+    tpc_flight_begin(&flight, seq * 13);
     record->wait_ns = seq * 19;
     tpc_flight_end(&flight, TPCOMM_ERR_TIMEOUT, seq * 17);
 }
