@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host side of the custom kernels: the group's memory, the shape of a launch, and what a kernel that gave up has left
- * behind.
+ * Host side of the custom kernels: the group's memory, its calls, and its end.
  */
 #include "custom_ar/custom_ar.h"
 
@@ -17,29 +16,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/hook.h"
-#include "custom_ar/launch.h"
-#include "custom_ar/said.h"
 #include "custom_ar/share.h"
-#include "health/pulse.h"
-#include "health/watchdog.h"
-#include "peer_mem/device_memory.h"
-
-/* In host memory that all ranks of a group share. */
-typedef struct {
-    tpc_ar_report_t reports[TPCOMM_MAX_RANKS];
-    _Atomic int32_t users[TPCOMM_MAX_RANKS]; /* peer_mem/device_memory.h */
-    tpc_pulse_t pulse;
-} control_t;
-/* Behind it, where no kernel looks: a table of what each rank says it calls. */
-
-/*
- * Groups that may run at the same time on one GPU. Kernels that wait for each other must be resident together, whatever
- * their kinds: all of them have no more blocks than the GPU has SMs, so that a block always finds an SM of its own. (As
- * many as occupancy allows of each kind do not fit when kinds are mixed: on an H200, one-shot, two-shot and the ring of
- * two groups of 4 ranks kept each other out in 2 of 5 runs of gpu_order.) A dependent launch does not count twice: its
- * predecessor's blocks have all had their last wait when it begins (end_call), so that they end by themselves.
- */
-#define CONCURRENT_GROUPS 2
+#include "custom_ar/state.h"
 
 /* Turns of a large message that are pushed before the first is reduced: a turn is about 1 MiB, a link's latency about
  * 0.7 MiB long. One device's memory has no such latency: there all is pushed first (docs/performance.md). */
@@ -47,161 +25,29 @@ typedef struct {
 
 #define DESTROY_WAIT_MS 1000u
 
-/* Working threads of a block. */
-enum { THREADS_COUNT = 4 };
-static const int32_t threads_of[THREADS_COUNT] = {64, 128, 256, 512};
-
-typedef struct {
-    tpc_backend_group_t group;
-    size_t slot_bytes;
-    tpc_device_memory_t memory;
-    control_t *control;     /* in host memory that all ranks share */
-    void *pinned;           /* the workspace's header as pinned; NULL: not */
-    tpc_ar_params_t params; /* what does not change from call to call */
-    int32_t blocks_max[TPC_AR_KINDS][THREADS_COUNT];
-    int32_t ring_blocks; /* that a ring's launch may have on every rank; 0: no ring */
-    int32_t parts;       /* kernels that may be resident on this device at once */
-    bool shares_device;
-    bool early;   /* launches may be dependent ones (wait.cuh, begin_call and end_call) */
-    int timer_fd; /* beats the pulse; -1: none */
-    tpc_watch_t *watch;
-} state_t;
-
-/* ------------------------------------------------------------------ shapes */
-
-static tpc_ar_said_t *said_by(const state_t *state, int32_t rank) {
-    return (tpc_ar_said_t *)(void *)(state->control + 1) + (size_t)rank * TPC_AR_SAID_SLOTS;
-}
-
 static tpcomm_status_t workspace_bytes(const tpc_agreed_t *agreed, size_t *bytes_p) {
     if (agreed->size > 1 && tpc_ar_slot_bytes(agreed) == 0)
         return tpc_error(TPCOMM_ERR_TOO_SMALL,
                          "TPCOMM_WORKSPACE_BYTES is %llu, but a group of %d ranks needs %zu bytes per rank",
                          (unsigned long long)agreed->workspace_bytes, agreed->size, tpc_ar_least_bytes(agreed->size));
-    *bytes_p = sizeof(control_t) + (size_t)agreed->size * TPC_AR_SAID_SLOTS * sizeof(tpc_ar_said_t);
+    *bytes_p = sizeof(tpc_ar_control_t) + (size_t)agreed->size * TPC_AR_SAID_SLOTS * sizeof(tpc_ar_said_t);
     return TPCOMM_OK;
-}
-
-/* Small blocks for small messages, and a vector a thread: what measured fastest on an H200 (docs/performance.md). Where
- * that does not fit the grid, the largest blocks, and as many turns as it must, all of the same length. */
-static tpc_ar_shape_t shape_for(const state_t *state, tpc_ar_form_t form, const tpc_ar_params_t *params,
-                                uint64_t bytes) {
-    int32_t vectors = (int32_t)tpc_hook_value("ar_vectors", 1);
-    tpc_ar_kind_t kind = tpc_ar_kind(form, params, vectors);
-    uint64_t packet = tpc_ar_packet_payload(form, params->dtype), owners = form.twoshot ? (uint64_t)params->size : 1;
-    if (tpc_ar_is_fast(kind) && owners == 1) bytes -= bytes % packet; /* the tail has a thread of its own */
-    uint64_t packets = ((bytes + packet - 1) / packet + owners - 1) / owners;
-    int which = (int)tpc_hook_value("ar_threads", packets <= 256 ? 0 : packets <= 4096 ? 1 : 2);
-    uint64_t of_thread = kind == TPC_AR_ONESHOT_2 ? 2 : 1, each = (uint64_t)threads_of[which] * of_thread;
-    uint64_t blocks = (packets + each - 1) / each, most = (uint64_t)state->blocks_max[kind][which];
-    if (blocks > most) {
-        which = (int)tpc_hook_value("ar_threads", THREADS_COUNT - 1);
-        each = (uint64_t)threads_of[which] * of_thread;
-        blocks = (packets + each - 1) / each;
-        most = (uint64_t)state->blocks_max[kind][which];
-    }
-    if (tpc_hook_value("ar_blocks", most) < most) most = tpc_hook_value("ar_blocks", most);
-    if (blocks > most) {
-        uint64_t turns = (blocks + most - 1) / most;
-        blocks = (blocks + turns - 1) / turns;
-    }
-    return (tpc_ar_shape_t){
-        .blocks = blocks > 0 ? (int32_t)blocks : 1, .threads = threads_of[which], .vectors = vectors};
-}
-
-/* Equal on all ranks. */
-static tpc_ar_shape_t ring_shape(const state_t *state, uint64_t bytes) {
-    uint64_t part =
-        state->params.size == 2 ? bytes : (bytes + (uint64_t)state->params.size - 1) / (uint64_t)state->params.size;
-    uint64_t blocks = (part + state->params.ring_piece - 1) / state->params.ring_piece;
-    uint64_t most = tpc_hook_value("ar_blocks", (uint64_t)state->ring_blocks);
-    if (most > (uint64_t)state->ring_blocks) most = (uint64_t)state->ring_blocks;
-    if (blocks > most) blocks = most;
-    return (tpc_ar_shape_t){.blocks = blocks > 0 ? (int32_t)blocks : 1, .threads = TPC_AR_RING_MOVERS, .vectors = 1};
 }
 
 /* ------------------------------------------------------------------ making */
 
-/* The first that a kernel is asked for: a build for other GPUs shows here, and not at the first call. */
-static tpcomm_status_t no_image(const tpc_cuda_facts_t *mine, int error) {
-    char text[TPC_ERROR_BYTES];
-    (void)tpc_cuda_error(error, "the kernels cannot be loaded");
-    snprintf(text, sizeof text, "%s", tpcomm_last_error());
-    return tpc_error(TPCOMM_ERR_NO_TRANSPORT, "%s (%s) is sm_%d, the kernels of this library are built for %s: %.400s",
-                     mine->name, mine->bus_id, mine->arch, TPC_CUDA_ARCHITECTURES, text);
-}
-
-tpcomm_status_t tpc_ar_grid_limit(const void *opaque, const void *kernel, int32_t threads, int32_t *blocks_p) {
-    const state_t *state = opaque;
-    const tpc_cuda_facts_t *mine = &state->group.devices[state->group.rank];
-    struct cudaFuncAttributes attributes;
-    int blocks = 0;
-    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-    if (error == cudaSuccess)
-        error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads + TPC_AR_HEADER_THREADS, 0);
-    if (tpc_hook_value("no_kernel_image", UINT64_MAX) == (uint64_t)state->group.rank)
-        error = cudaErrorNoKernelImageForDevice;
-    if (error != cudaSuccess) return no_image(mine, (int)error);
-    int most = mine->sms / state->parts;
-    if (blocks < 1 || most < 1)
-        return tpc_error(TPCOMM_ERR_DEVICE, "%d kernels at once leave no room for each other on one device",
-                         state->parts);
-    *blocks_p = most < TPC_AR_MAX_BLOCKS ? most : TPC_AR_MAX_BLOCKS;
-    return TPCOMM_OK;
-}
-
 const tpc_ar_params_t *tpc_ar_shared_params(const void *opaque) {
-    const state_t *state = opaque;
+    const tpc_ar_state_t *state = opaque;
     return &state->params;
 }
 
 void tpc_ar_say_call(const void *opaque, const tpc_ar_params_t *params, const tpc_flight_record_t *record) {
-    const state_t *state = opaque;
-    tpc_ar_say(said_by(state, params->rank), params->what, params->hash, record);
-}
-
-/* Of a kind, the fewest that any of its kernels may have. */
-static tpcomm_status_t size_grid(const state_t *state, tpc_ar_kind_t kind, int32_t threads, int32_t *blocks_p) {
-    const void *kernels[TPC_AR_KERNELS_MAX];
-    size_t n = tpc_ar_kernels(kind, state->group.agreed.size, kernels);
-    int32_t fewest = TPC_AR_MAX_BLOCKS;
-    for (size_t i = 0; i < n; i++) {
-        int32_t blocks = 0;
-        tpcomm_status_t status = tpc_ar_grid_limit(state, kernels[i], threads, &blocks);
-        if (status != TPCOMM_OK) return status;
-        if (blocks < fewest) fewest = blocks;
-    }
-    *blocks_p = fewest;
-    return TPCOMM_OK;
-}
-
-static tpcomm_status_t size_grids(state_t *state, const tpc_cuda_facts_t *facts) {
-    int32_t sharing = 0;
-    for (int32_t r = 0; r < state->group.agreed.size; r++)
-        sharing += memcmp(facts[r].uuid, facts[state->group.rank].uuid, sizeof facts[r].uuid) == 0;
-    state->shares_device = sharing > 1;
-    state->early = sharing == 1 && facts[state->group.rank].arch >= 90;
-    state->params.early = state->early;
-    state->parts = sharing * CONCURRENT_GROUPS;
-    for (int kind = 0; kind < TPC_AR_RING_FAST; kind++)
-        for (int which = 0; which < THREADS_COUNT; which++) {
-            tpcomm_status_t status =
-                size_grid(state, (tpc_ar_kind_t)kind, threads_of[which], &state->blocks_max[kind][which]);
-            if (status != TPCOMM_OK) return status;
-        }
-    state->ring_blocks = (int32_t)state->params.ring_blocks;
-    for (int kind = TPC_AR_RING_FAST; kind < TPC_AR_KINDS && state->ring_blocks > 0; kind++) {
-        int32_t blocks = 0;
-        tpcomm_status_t status =
-            size_grid(state, (tpc_ar_kind_t)kind, TPC_AR_RING_MOVERS + TPC_AR_RING_SIGNALLERS, &blocks);
-        if (status != TPCOMM_OK) return status;
-        if (blocks < state->ring_blocks) state->ring_blocks = blocks;
-    }
-    return TPCOMM_OK;
+    const tpc_ar_state_t *state = opaque;
+    tpc_ar_say(tpc_ar_said_by(state, params->rank), params->what, params->hash, record);
 }
 
 /* The vote on the kernels, in which a ring's blocks become the fewest of any rank. */
-static tpcomm_status_t agree_on_kernels(state_t *state, tpcomm_status_t status) {
+static tpcomm_status_t agree_on_kernels(tpc_ar_state_t *state, tpcomm_status_t status) {
     int32_t blocks[TPC_AR_MAX_RANKS];
     status = tpc_team_gather(state->group.bootstrap, state->group.team, "prepare kernels", status, &state->ring_blocks,
                              sizeof state->ring_blocks, blocks, state->group.deadline);
@@ -219,7 +65,7 @@ typedef struct {
 } first_t;
 _Static_assert(offsetof(first_t, waits) == TPC_AR_WAITS_OFFSET && sizeof(first_t) <= TPC_AR_SLOT_OFFSET, "layout");
 
-static tpcomm_status_t write_header(state_t *state) {
+static tpcomm_status_t write_header(tpc_ar_state_t *state) {
     first_t first;
     memset(&first, 0, sizeof first);
     memset(first.call_headers, 0xFF, sizeof first.call_headers);
@@ -236,26 +82,24 @@ static tpcomm_status_t write_header(state_t *state) {
     return status;
 }
 
-static void poll(void *opaque);
-
 /* On the watchdog's thread. */
 static void beat(void *arg) {
-    state_t *state = arg;
+    tpc_ar_state_t *state = arg;
     uint64_t times;
     (void)!read(state->timer_fd, &times, sizeof times);
     tpc_pulse_beat(&state->control->pulse, tpc_clock_ns());
-    poll(state); /* no rank's host may be in a call */
+    tpc_ar_poll(state); /* no rank's host may be in a call */
 }
 
 /* While the group goes: kernels that have waited for their limit still want a beat, and see the failure behind it. */
 static void beat_alone(void *arg) {
-    const state_t *state = arg;
+    const tpc_ar_state_t *state = arg;
     uint64_t times;
     (void)!read(state->timer_fd, &times, sizeof times);
     tpc_pulse_beat(&state->control->pulse, tpc_clock_ns());
 }
 
-static tpcomm_status_t start_pulse(state_t *state) {
+static tpcomm_status_t start_pulse(tpc_ar_state_t *state) {
     const long each_ns = (long)tpc_hook_value("pulse_ms", TPC_PULSE_MS) * 1000000L;
     const struct itimerspec every = {.it_interval = {.tv_nsec = each_ns}, .it_value = {.tv_nsec = 1}};
     state->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -264,8 +108,8 @@ static tpcomm_status_t start_pulse(state_t *state) {
     return tpc_watchdog_add(state->timer_fd, TPC_WATCH_LEVEL, beat, state, &state->watch);
 }
 
-static tpcomm_status_t make_parts(state_t *state, const tpc_cuda_facts_t *facts) {
-    tpcomm_status_t status = size_grids(state, facts);
+static tpcomm_status_t make_parts(tpc_ar_state_t *state, const tpc_cuda_facts_t *facts) {
+    tpcomm_status_t status = tpc_ar_size_grids(state, facts);
     if (status != TPCOMM_OK) return status;
     /* The group's failure word and the reports, where kernels and hosts of all ranks see them. */
     tpc_workspace_t *workspace = state->group.workspace;
@@ -286,7 +130,7 @@ static tpcomm_status_t make_parts(state_t *state, const tpc_cuda_facts_t *facts)
 static void destroy(void *opaque);
 
 static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) {
-    state_t *state = calloc(1, sizeof *state);
+    tpc_ar_state_t *state = calloc(1, sizeof *state);
     if (state == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
     state->group = *group;
     state->timer_fd = -1;
@@ -331,7 +175,7 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
 }
 
 static void destroy(void *opaque) {
-    state_t *state = opaque;
+    tpc_ar_state_t *state = opaque;
     tpc_cuda_scope_t scope;
     tpc_watchdog_remove(state->watch);
     state->watch = NULL;
@@ -382,7 +226,7 @@ static const char *why_not(const tpc_agreed_t *agreed, tpcomm_path_t path, const
     return path == TPCOMM_PATH_RING ? why_no_ring(agreed, key) : NULL;
 }
 
-static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) {
+static tpcomm_status_t launch_all(tpc_ar_state_t *state, const tpc_request_t *request) {
     const tpcomm_call_t *call = request->call;
     bool gathers_rows = call->coll == TPCOMM_ALL_GATHER_ROWS;
     tpc_ar_form_t form = {.coll = gathers_rows ? TPCOMM_ALL_GATHER : call->coll,
@@ -417,12 +261,12 @@ static tpcomm_status_t launch_all(state_t *state, const tpc_request_t *request) 
     do {
         params.count = left < per_launch ? left : per_launch;
         uint64_t bytes = params.count * element;
-        tpc_ar_shape_t shape = form.ring ? ring_shape(state, bytes) : shape_for(state, form, &params, bytes);
+        tpc_ar_shape_t shape = tpc_ar_shape(state, form, &params, bytes);
         facts[2] = left;
         facts[6] = form.ring ? (uint64_t)shape.blocks : 0; /* other grids are each rank's own affair */
         uint64_t hash = tpc_hash_words(TPC_HASH_START, facts, 7);
         params.hash = (uint32_t)hash;
-        tpc_ar_say(said_by(state, params.rank), params.what, params.hash, record);
+        tpc_ar_say(tpc_ar_said_by(state, params.rank), params.what, params.hash, record);
         tpcomm_status_t status = tpc_cuda_error(tpc_ar_launch(form, &params, shape, request->stream), "launch");
         if (status != TPCOMM_OK) return status;
         left -= params.count;
@@ -442,7 +286,7 @@ static uint64_t wire_bytes(const tpc_request_t *request, int32_t rank, uint64_t 
 }
 
 static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outcome_t *outcome_p) {
-    state_t *state = opaque;
+    tpc_ar_state_t *state = opaque;
     *outcome_p = (tpc_outcome_t){.last_rank = -1};
     if (request->path != TPCOMM_PATH_LOCAL) {
         outcome_p->wire_bytes = wire_bytes(request, state->group.rank, (uint64_t)state->group.agreed.size);
@@ -454,45 +298,18 @@ static tpcomm_status_t run(void *opaque, const tpc_request_t *request, tpc_outco
                           "copy");
 }
 
-/* ------------------------------------------------------------------ failures */
+/* ------------------------------------------------------------------ beside calls */
 
-/* A kernel of any rank that gave up has written its report: make it the group's failure, with a text. */
 static void poll(void *opaque) {
-    state_t *state = opaque;
-    if (state->group.agreed.size == 1) return;
-    for (int32_t r = 0; r < state->group.agreed.size; r++) {
-        const volatile tpc_ar_report_t *report = &state->control->reports[r];
-        uint64_t word = report->word;
-        if (word == 0) continue;
-        atomic_thread_fence(memory_order_acquire);
-        tpcomm_status_t status = -(tpcomm_status_t)(uint32_t)word;
-        char text[TPC_ERROR_BYTES], mine[240], theirs[240];
-        tpc_failure_place_t place = {.rank = report->peer};
-        if (status == TPCOMM_ERR_MISMATCH && report->peer >= 0 && report->peer < state->group.agreed.size) {
-            snprintf(text, sizeof text, "kernel call %u: rank %d called %s; rank %d called %s", report->epoch, r,
-                     tpc_ar_said_text(said_by(state, r), (uint32_t)(report->mine[0] >> 32),
-                                      (uint32_t)(report->mine[1] >> 32), mine, sizeof mine),
-                     report->peer,
-                     tpc_ar_said_text(said_by(state, report->peer), (uint32_t)(report->theirs[0] >> 32),
-                                      (uint32_t)(report->theirs[1] >> 32), theirs, sizeof theirs));
-        } else if (status == TPCOMM_ERR_OVERLAP) {
-            snprintf(text, sizeof text,
-                     "kernel call %u of rank %d began while another of its calls was running: the caller's streams and "
-                     "graphs must put the calls of one group in an order (docs/graphs.md)",
-                     report->epoch, r);
-        } else {
-            int used = snprintf(text, sizeof text, "kernel call %u of rank %d: after %u ms still waiting for rank %d",
-                                report->epoch, r, atomic_load(state->group.wait->timeout_ms), report->peer);
-            if (report->peer >= 0)
-                used += snprintf(text + used, sizeof text - (size_t)used, " (last seq %llu)",
-                                 (unsigned long long)atomic_load(&state->group.failure->slots[report->peer].begun));
-            if (state->group.agreed.shares_device)
-                snprintf(text + used, sizeof text - (size_t)used,
-                         "; ranks share a GPU: docs/gpu.md says what can keep one out");
-        }
-        tpc_failure_raise(state->group.failure, status, place, text);
-        return;
-    }
+    tpc_ar_poll(opaque);
+}
+
+static tpc_waits_t waits(const void *opaque, tpcomm_path_t path) {
+    return tpc_ar_waits(opaque, path);
+}
+
+static uint64_t times_last(const void *opaque, int32_t rank) {
+    return tpc_ar_times_last(opaque, rank);
 }
 
 static void wake(void *opaque) {
@@ -500,7 +317,7 @@ static void wake(void *opaque) {
 }
 
 static uint64_t device_bytes(const void *opaque) {
-    const state_t *state = opaque;
+    const tpc_ar_state_t *state = opaque;
     return state->memory.own != NULL ? state->memory.share.bytes : 0;
 }
 
@@ -510,7 +327,8 @@ static uint64_t rank_seq(void *opaque, int32_t rank) {
 }
 
 /* A word of the own header, which kernels read. Asynchronous to everything: the copy has a stream of its own. */
-static tpcomm_status_t write_word(state_t *state, size_t offset, const void *word, size_t bytes, const char *what) {
+static tpcomm_status_t write_word(tpc_ar_state_t *state, size_t offset, const void *word, size_t bytes,
+                                  const char *what) {
     tpc_cuda_scope_t scope;
     tpcomm_status_t status = tpc_cuda_enter(&state->group.devices[state->group.rank], &scope);
     if (status != TPCOMM_OK) return status;
@@ -527,44 +345,30 @@ static tpcomm_status_t write_word(state_t *state, size_t offset, const void *wor
 }
 
 static tpcomm_status_t set_timeout(void *opaque, uint32_t timeout_ms) {
-    state_t *state = opaque;
+    tpc_ar_state_t *state = opaque;
     if (state->memory.own == NULL) return TPCOMM_OK;
     return write_word(state, offsetof(tpc_ar_header_t, timeout_ms), &timeout_ms, sizeof timeout_ms,
                       "cannot write the limit");
 }
 
 static tpcomm_status_t note_waits(void *opaque, bool on) {
-    state_t *state = opaque;
+    tpc_ar_state_t *state = opaque;
     uint32_t word = on;
     if (state->memory.own == NULL) return TPCOMM_OK;
     return write_word(state, offsetof(tpc_ar_header_t, notes_waits), &word, sizeof word,
                       "cannot have kernels note waits");
 }
 
-/* What this rank's kernels have written, as it is at this moment. */
-static tpc_waits_t waits(const void *opaque, tpcomm_path_t path) {
-    const state_t *state = opaque;
-    if (path >= TPC_AR_WAITS_PATHS) return (tpc_waits_t){0, 0};
-    const volatile tpc_ar_waits_t *noted = &state->control->reports[state->group.rank].waits;
-    return (tpc_waits_t){.calls = noted->path[path].calls, .wait_ns = noted->path[path].wait_ns};
-}
-
-static uint64_t times_last(const void *opaque, int32_t rank) {
-    const state_t *state = opaque;
-    const volatile tpc_ar_waits_t *noted = &state->control->reports[state->group.rank].waits;
-    return rank < TPC_AR_MAX_RANKS ? noted->last[rank] : 0;
-}
-
 /* A kernel looks at the host's word in a wait that lasts, and at this one as it begins. */
 static void outlived(void *opaque) {
-    state_t *state = opaque;
+    tpc_ar_state_t *state = opaque;
     uint64_t word = atomic_load(state->group.failure->word);
     if (state->memory.own == NULL) return;
     (void)write_word(state, offsetof(tpc_ar_header_t, fail), &word, sizeof word, "cannot write the failure");
 }
 
 static const char *check_stream(void *opaque, tpcomm_stream_t stream) {
-    const state_t *state = opaque;
+    const tpc_ar_state_t *state = opaque;
     if (stream == NULL && state->shares_device)
         return "it must not be NULL (the legacy stream) in a group whose ranks share a device: they would wait for "
                "each other";
