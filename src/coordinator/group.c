@@ -264,6 +264,9 @@ tpcomm_status_t tpcomm_group_create(tpcomm_t *parent, const int32_t *ranks, int3
 
 /* How often ranks that leave out those who are gone may find that others saw another loss. */
 #define SHRINK_MISMATCHES 3
+/* What one rank has seen of a loss the others see within this time: a process that ends closes its links one by one,
+ * and a goodbye is a message. */
+#define SHRINK_SEEN_MS 1000
 
 /* Which members are to be left out, a bit a group rank. */
 typedef struct {
@@ -306,6 +309,24 @@ static tpcomm_status_t read_losses(const tpcomm_t *parent, const int32_t *lost, 
     return TPCOMM_OK;
 }
 
+/* Whether a turn that failed so may have ended because of a loss that this rank does not know of yet. */
+static bool may_be_loss(tpcomm_status_t status) {
+    return status == TPCOMM_ERR_PEER_DIED || status == TPCOMM_ERR_PEER_FAILED || status == TPCOMM_ERR_ABORTED;
+}
+
+/* Whether others are lost than this turn was made for; a turn's end by a loss that others saw is waited for. */
+static bool losses_differ(const losses_t *losses, tpcomm_status_t status, const tpc_deadline_t *deadline) {
+    char text[TPC_ERROR_BYTES];
+    snprintf(text, sizeof text, "%s", tpcomm_last_error());
+    tpc_deadline_t soon = tpc_deadline_in(may_be_loss(status) ? SHRINK_SEEN_MS : 0, NULL, NULL);
+    if (soon.at_ns > deadline->at_ns) soon.at_ns = deadline->at_ns;
+    bool differ;
+    while (!(differ = gone_now(losses->parent) != losses->lost) && tpc_deadline_left_ms(&soon) > 0)
+        tpc_deadline_sleep(&soon, 1);
+    (void)tpc_error(status, "%s", text);
+    return differ;
+}
+
 tpcomm_status_t tpcomm_group_shrink(tpcomm_t *comm, const int32_t *lost, int32_t n, tpcomm_t **group) {
     if (group == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "group is NULL");
     *group = NULL;
@@ -329,7 +350,8 @@ tpcomm_status_t tpcomm_group_shrink(tpcomm_t *comm, const int32_t *lost, int32_t
         /* Each turn has fewer members, or somebody saw a loss later than others, so there is an end. */
         if (status == TPCOMM_ERR_MISMATCH) mismatches++;
         again = status != TPCOMM_OK && !losses.told &&
-                (gone_now(comm) != losses.lost || (status == TPCOMM_ERR_MISMATCH && mismatches < SHRINK_MISMATCHES));
+                (losses_differ(&losses, status, &deadline) ||
+                 (status == TPCOMM_ERR_MISMATCH && mismatches < SHRINK_MISMATCHES));
     } while (again && tpc_deadline_left_ms(&deadline) > 0);
     atomic_fetch_sub(&comm->making, 1);
     return status == TPCOMM_OK ? TPCOMM_OK : tpc_error_prefix(status, "group '%s' without its lost ranks", comm->name);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Check that the ranks which are left after a failure make a group without the lost ones, in the same processes (U4):
- * after deaths, rank 0's too, and one that happens while they meet; after a timeout, by a list; and that a list which
- * makes no sense is refused. The new groups compute exactly; the old ones stay broken.
+ * after deaths, rank 0's too, and one that happens while they meet, at whatever moment and whoever sees it first; after
+ * a timeout, by a list; and that a list which makes no sense is refused. The new groups compute exactly; the old ones
+ * stay broken.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -98,6 +99,28 @@ static void death_while_meeting(int32_t rank) {
     CHECK_OK(tpcomm_destroy(comm));
 }
 
+/* Of five, 4 is lost, and 3 at some moment in which the others meet: some of them know of it sooner than others. */
+#define SCENES 40
+static bool by_death;
+static int scene;
+static void some_moment(int32_t rank) {
+    tpcomm_config_t config = ranks_config();
+    tpcomm_t *comm = NULL, *smaller = NULL;
+    uint64_t random = (uint64_t)scene * 100 + (uint64_t)rank;
+    CHECK_OK(tpcomm_init_env(&config, &comm));
+    CHECK_OK(tpcomm_barrier(comm, NULL));
+    while (rank < 4 && tpcomm_async_status(comm, NULL) == TPCOMM_OK) usleep(100);
+    usleep((useconds_t)(random_next(&random) % (rank < 3 ? 2000 : 3000)));
+    if (rank >= 3 && by_death) raise(SIGKILL);
+    if (rank < 3) {
+        CHECK_OK(tpcomm_group_shrink(comm, NULL, 0, &smaller));
+        check_sum(smaller, rank);
+        CHECK_OK(tpcomm_finalize(smaller));
+    }
+    CHECK_OK(tpcomm_destroy(smaller));
+    CHECK_OK(tpcomm_destroy(comm));
+}
+
 /* Rank 1 of three is late; the others go on without it. */
 static void late(rank_t *rank) {
     tpcomm_t *smaller = NULL;
@@ -147,6 +170,10 @@ int main(void) {
     tpcomm_config_t config = ranks_config();
     run(5, 1u << 0 | 1u << 3, deaths);
     run(4, 1u << 1 | 1u << 2, death_while_meeting);
+    for (scene = 0; scene < SCENES; scene++) {
+        by_death = scene % 2 == 0;
+        run(5, by_death ? 1u << 3 | 1u << 4 : 0, some_moment);
+    }
     for (int kind = 0; kind < RANKS_KINDS; kind++) {
         ranks_run(kind, 3, &config, late, NULL);
         ranks_run(kind, 3, &config, nobody, NULL);
