@@ -2,14 +2,14 @@
 #include "base/clock.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
 
-#define NS_PER_MS   UINT64_C(1000000)
-#define NS_PER_S    UINT64_C(1000000000)
-#define ASK_EACH_MS 100
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S  UINT64_C(1000000000)
+#define SLICE_MS  100 /* no wait is longer without a look at the clock, and a question to the caller */
 
 uint64_t tpc_clock_ns(void) {
     struct timespec now;
@@ -17,8 +17,39 @@ uint64_t tpc_clock_ns(void) {
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/*
+ * Stops that were found, in one word: until when they have been counted (high bits) and how long they were in all (low
+ * bits), both in units of 67 ms.
+ */
+#define UNIT_BITS    26
+#define STOPPED_BITS 26
+#define STOPPED_MOST ((UINT64_C(1) << STOPPED_BITS) - 1) /* 52 days */
+static _Atomic uint64_t stops;
+
+uint64_t tpc_clock_awake_ns(void) {
+    return tpc_clock_ns() - ((atomic_load(&stops) & STOPPED_MOST) << UNIT_BITS);
+}
+
+uint64_t tpc_clock_awake_since(uint64_t then_ns) {
+    uint64_t now = tpc_clock_awake_ns();
+    return now > then_ns ? now - then_ns : 0;
+}
+
+void tpc_clock_waited(uint64_t begun_ns, uint64_t most_ms) {
+    uint64_t now = tpc_clock_ns(), most_ns = most_ms * NS_PER_MS;
+    if (now - begun_ns <= most_ns + TPC_STOPPED_GAP_NS) return;
+    uint64_t from = (begun_ns + most_ns) >> UNIT_BITS, until = now >> UNIT_BITS, seen = atomic_load(&stops), next;
+    do {
+        uint64_t counted = seen >> STOPPED_BITS, stopped = seen & STOPPED_MOST;
+        if (counted > from) from = counted;
+        if (from >= until) return;
+        stopped = until - from < STOPPED_MOST - stopped ? stopped + (until - from) : STOPPED_MOST;
+        next = until << STOPPED_BITS | stopped;
+    } while (!atomic_compare_exchange_weak(&stops, &seen, next));
+}
+
 tpc_deadline_t tpc_deadline_in(uint64_t timeout_ms, int32_t (*interrupted)(void *), void *arg) {
-    uint64_t now = tpc_clock_ns();
+    uint64_t now = tpc_clock_awake_ns();
     uint64_t most_ms = (UINT64_MAX - now) / NS_PER_MS;
     return (tpc_deadline_t){
         .at_ns = now + (timeout_ms < most_ms ? timeout_ms : most_ms) * NS_PER_MS,
@@ -29,27 +60,20 @@ tpc_deadline_t tpc_deadline_in(uint64_t timeout_ms, int32_t (*interrupted)(void 
 }
 
 uint64_t tpc_deadline_left_ms(const tpc_deadline_t *deadline) {
-    uint64_t now = tpc_clock_ns();
+    uint64_t now = tpc_clock_awake_ns();
     if (now >= deadline->at_ns) return 0;
     uint64_t left_ns = deadline->at_ns - now;
     return left_ns / NS_PER_MS + (left_ns % NS_PER_MS != 0);
 }
 
 uint64_t tpc_deadline_elapsed_ms(const tpc_deadline_t *deadline) {
-    uint64_t now = tpc_clock_ns();
-    return now > deadline->start_ns ? (now - deadline->start_ns) / NS_PER_MS : 0;
+    return tpc_clock_awake_since(deadline->start_ns) / NS_PER_MS;
 }
 
 static tpcomm_status_t ask(const tpc_deadline_t *deadline) {
     if (!deadline->interrupted || deadline->interrupted(deadline->interrupted_arg) == 0) return TPCOMM_OK;
     return tpc_error(TPCOMM_ERR_INTERRUPTED, "the caller's interrupted function ended the wait after %llu ms",
                      (unsigned long long)tpc_deadline_elapsed_ms(deadline));
-}
-
-/** Milliseconds of the next slice of a wait that has left_ms to go. */
-static int slice_ms(const tpc_deadline_t *deadline, uint64_t left_ms) {
-    uint64_t most_ms = deadline->interrupted ? ASK_EACH_MS : INT_MAX;
-    return (int)(left_ms < most_ms ? left_ms : most_ms);
 }
 
 tpcomm_status_t tpc_deadline_poll(const tpc_deadline_t *deadline, int fd, short events) {
@@ -59,8 +83,10 @@ tpcomm_status_t tpc_deadline_poll(const tpc_deadline_t *deadline, int fd, short 
          */
         tpcomm_status_t status = ask(deadline);
         if (status != TPCOMM_OK) return status;
-        uint64_t left_ms = tpc_deadline_left_ms(deadline);
-        int ready = poll(&waited, 1, slice_ms(deadline, left_ms));
+        uint64_t left_ms = tpc_deadline_left_ms(deadline), begun_ns = tpc_clock_ns();
+        int slice_ms = left_ms < SLICE_MS ? (int)left_ms : SLICE_MS;
+        int ready = poll(&waited, 1, slice_ms);
+        tpc_clock_waited(begun_ns, (uint64_t)slice_ms);
         if (ready > 0) return TPCOMM_OK;
         if (ready < 0 && errno != EINTR) return tpc_error_errno(TPCOMM_ERR_IO, errno, "poll of descriptor %d", fd);
         if (left_ms == 0) return TPCOMM_ERR_TIMEOUT;
@@ -68,16 +94,17 @@ tpcomm_status_t tpc_deadline_poll(const tpc_deadline_t *deadline, int fd, short 
 }
 
 tpcomm_status_t tpc_deadline_sleep(const tpc_deadline_t *deadline, uint32_t ms) {
-    uint64_t wake_ns = tpc_clock_ns() + ms * NS_PER_MS;
+    uint64_t wake_ns = tpc_clock_awake_ns() + ms * NS_PER_MS;
     uint64_t end_ns = wake_ns < deadline->at_ns ? wake_ns : deadline->at_ns;
     for (;;) {
         tpcomm_status_t status = ask(deadline);
         if (status != TPCOMM_OK) return status;
-        uint64_t now = tpc_clock_ns();
+        uint64_t now = tpc_clock_awake_ns();
         if (now >= end_ns) return end_ns == wake_ns ? TPCOMM_OK : TPCOMM_ERR_TIMEOUT;
-        uint64_t left_ns = end_ns - now;
-        if (deadline->interrupted && left_ns > ASK_EACH_MS * NS_PER_MS) left_ns = ASK_EACH_MS * NS_PER_MS;
+        uint64_t left_ns = end_ns - now, begun_ns = tpc_clock_ns();
+        if (left_ns > SLICE_MS * NS_PER_MS) left_ns = SLICE_MS * NS_PER_MS;
         struct timespec slice = {.tv_sec = (time_t)(left_ns / NS_PER_S), .tv_nsec = (long)(left_ns % NS_PER_S)};
         nanosleep(&slice, NULL);
+        tpc_clock_waited(begun_ns, SLICE_MS);
     }
 }

@@ -249,7 +249,7 @@ static tpc_frame_t *verdict_frame(const tpc_step_t *step, const votes_t *votes, 
 /** Until all verdicts have left this process: what follows may be its end. */
 static tpcomm_status_t flush(const tpc_step_t *step) {
     tpc_deadline_t deadline = *step->deadline;
-    uint64_t least_ns = tpc_clock_ns() + TPC_GRACE_NS;
+    uint64_t least_ns = tpc_clock_awake_ns() + TPC_GRACE_NS;
     if (deadline.at_ns < least_ns) deadline.at_ns = least_ns;
     for (int32_t i = 1; i < step->team->n; i++) {
         while (!tpc_link_sent(&step->bootstrap->links, tpc_step_rank(step, i))) {

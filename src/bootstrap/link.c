@@ -372,7 +372,10 @@ void tpc_link_want_attention(tpc_links_t *links, int fd) {
 /* ------------------------------------------------------------------ waiting */
 
 void tpc_poll_wait(struct pollfd *polls, size_t count, int ms) {
-    if (poll(polls, count, ms) >= 0 || errno == EINTR) return;
+    uint64_t begun_ns = tpc_clock_ns();
+    bool polled = poll(polls, count, ms) >= 0 || errno == EINTR;
+    tpc_clock_waited(begun_ns, (uint64_t)ms);
+    if (polled) return;
     for (size_t i = 0; i < count; i++) polls[i].revents = polls[i].events;
     (void)poll(NULL, 0, ms);
 }

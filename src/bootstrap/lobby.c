@@ -132,7 +132,7 @@ static void accept_all(tpc_lobby_t *lobby, int listener_fd, bool local) {
             close(fd);
             continue;
         }
-        *slot = (tpc_pending_t){.fd = fd, .local = local, .pid = pid, .since_ns = tpc_clock_ns()};
+        *slot = (tpc_pending_t){.fd = fd, .local = local, .pid = pid, .since_ns = tpc_clock_awake_ns()};
         tpc_greeting_reader_start(&slot->reader);
         if (!local) tpc_tcp_tune(fd);
         pending_read(lobby, slot);
@@ -150,10 +150,10 @@ static void pump(tpc_lobby_t *lobby) {
         tpc_pending_t *pending = &lobby->pending[events[i].data.u64];
         if (pending->fd >= 0 && pending->state == TPC_READ_MORE) pending_read(lobby, pending);
     }
-    uint64_t now = tpc_clock_ns();
     for (size_t i = 0; i < TPC_LOBBY_PENDING; i++) {
         tpc_pending_t *one = &lobby->pending[i];
-        if (one->fd >= 0 && one->state == TPC_READ_MORE && now - one->since_ns > GREETING_NS) pending_free(lobby, one);
+        if (one->fd >= 0 && one->state == TPC_READ_MORE && tpc_clock_awake_since(one->since_ns) > GREETING_NS)
+            pending_free(lobby, one);
     }
     for (int i = 0; i < ready; i++) {
         if (events[i].data.u64 == UNIX_LISTENER) accept_all(lobby, lobby->unix_fd, true);

@@ -119,7 +119,7 @@ static size_t addresses_of(const maker_t *maker, int32_t rank, tpc_address_t add
 
 static void call_move(call_t *call, call_phase_t phase) {
     call->phase = phase;
-    call->since_ns = tpc_clock_ns();
+    call->since_ns = tpc_clock_awake_ns();
 }
 
 static void call_drop(call_t *call, const char *where, const char *why) {
@@ -207,7 +207,7 @@ static void call_answered(maker_t *maker, call_t *call, const char *where) {
 static tpcomm_status_t call_turn(maker_t *maker, call_t *call, short events) {
     char where[TPC_ADDRESS_TEXT_BYTES] = "";
     tpc_address_t remote;
-    uint64_t spent_ns = tpc_clock_ns() - call->since_ns;
+    uint64_t spent_ns = tpc_clock_awake_since(call->since_ns);
     if (call->phase == CALL_DONE) return TPCOMM_OK;
     if (call->phase == CALL_PAUSED)
         return spent_ns >= PAUSE_NS || call->last[0] == '\0' ? call_start(maker, call) : TPCOMM_OK;

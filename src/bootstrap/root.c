@@ -248,7 +248,7 @@ static bool is_held(meeting_t *meeting, int32_t rank) {
     tpc_link_pump(links); /* the one who has it may just have gone */
     if (tpc_link_state(links, rank, &err) != TPC_LINK_OPEN) return false;
     return tpc_link_peek(links, rank, meeting->bootstrap->world.channel) ||
-           tpc_clock_ns() - meeting->let_in_ns[rank] < VOTE_NS;
+           tpc_clock_awake_since(meeting->let_in_ns[rank]) < VOTE_NS;
 }
 
 static void let_in(meeting_t *meeting, tpc_guest_t *guest) {
@@ -262,7 +262,7 @@ static void let_in(meeting_t *meeting, tpc_guest_t *guest) {
     *pidfd = guest->local ? tpc_pidfd_open(guest->pid) : -1;
     bootstrap->process[rank] = guest->greeting.process;
     bootstrap->said_pid[rank] = guest->greeting.pid;
-    meeting->let_in_ns[rank] = tpc_clock_ns();
+    meeting->let_in_ns[rank] = tpc_clock_awake_ns();
     tpc_seal_t seal = {.set = false};
     if (guest->secret != NULL && !guest->local)
         tpc_seal_begin(guest->secret, &guest->greeting, &guest->challenge, false, &seal);
@@ -286,7 +286,7 @@ static void send_away(meeting_t *meeting, tpc_guest_t *guest) {
     meeting->unproved++;
     snprintf(meeting->unproved_text, sizeof meeting->unproved_text, "%s", text);
     if (guest->local && hello->rank > 0 && hello->rank < bootstrap->self.size)
-        meeting->sent_away_ns[hello->rank] = tpc_clock_ns();
+        meeting->sent_away_ns[hello->rank] = tpc_clock_awake_ns();
     (void)tpc_guest_answer(guest, &bootstrap->self, TPC_VERDICT_REFUSE, 0, TPCOMM_ERR_AUTH, text);
 }
 
@@ -341,7 +341,7 @@ static int32_t count_present(meeting_t *meeting, bool *over_p) {
         if (died || tpc_link_withdrawn(links, rank, meeting->bootstrap->world.channel)) *over_p = true;
         if (gone && !died) tpc_link_detach(links, rank);
         uint64_t away_ns = meeting->sent_away_ns[rank];
-        bool sent_away = !voted && away_ns != 0 && tpc_clock_ns() - away_ns >= SENT_AWAY_NS;
+        bool sent_away = !voted && away_ns != 0 && tpc_clock_awake_since(away_ns) >= SENT_AWAY_NS;
         if (sent_away) meeting->misses_secret = true;
         if (voted || meeting->told[rank] || sent_away) present++;
     }

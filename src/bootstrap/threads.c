@@ -89,6 +89,7 @@ static void thread_pump(tpc_links_t *links) {
 
 static void thread_wait(tpc_links_t *links, int ms) {
     struct timespec until;
+    uint64_t begun_ns = tpc_clock_ns();
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += (long)ms * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
@@ -97,6 +98,7 @@ static void thread_wait(tpc_links_t *links, int ms) {
     if (links->boxes->seen == links->boxes->events)
         (void)pthread_cond_timedwait(&links->boxes->changed, &links->boxes->mutex, &until);
     pthread_mutex_unlock(&links->boxes->mutex);
+    tpc_clock_waited(begun_ns, (uint64_t)ms);
 }
 
 static void thread_leave(tpc_links_t *links) {

@@ -104,9 +104,9 @@ static tpcomm_status_t check_lists(void *arg) {
         making->conflict_ns = 0;
         return TPCOMM_OK;
     }
-    uint64_t now = tpc_clock_ns();
-    if (making->conflict_ns == 0) making->conflict_ns = now;
-    if (now - making->conflict_ns < tpc_hook_value("conflict_ms", CONFLICT_MS) * 1000000u) return TPCOMM_OK;
+    if (making->conflict_ns == 0) making->conflict_ns = tpc_clock_awake_ns();
+    if (tpc_clock_awake_since(making->conflict_ns) < tpc_hook_value("conflict_ms", CONFLICT_MS) * 1000000u)
+        return TPCOMM_OK;
     char mine_text[256], their_text[256];
     theirs.said.name[sizeof theirs.said.name - 1] = '\0';
     if (theirs.said.n > TPCOMM_MAX_RANKS) theirs.said.n = TPCOMM_MAX_RANKS;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "health/pulse.h"
 
+#include "base/clock.h"
+
 void tpc_pulse_beat(tpc_pulse_t *pulse, uint64_t now_ns) {
     uint32_t now = (uint32_t)(now_ns / 1000000u);
     uint64_t seen = atomic_load(pulse), next;

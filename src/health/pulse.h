@@ -12,12 +12,9 @@
 
 #define TPC_PULSE_MS 100u /* from one beat to the next of each */
 
-/* A longer gap than this between two signs of life: stopped. Also of a rank that looks at its own (signal.c). */
-#define TPC_STOPPED_GAP_NS 2000000000u
-
 /**
- * High half: the last beat; low half: the first one behind the last silence; both in milliseconds, which wrap. Their
- * difference is how long the job has been awake. 0: no beat yet.
+ * High half: the last beat; low half: the first one behind the last silence (TPC_STOPPED_GAP_NS); both in milliseconds,
+ * which wrap. Their difference is how long the job has been awake. 0: no beat yet.
  */
 typedef _Atomic uint64_t tpc_pulse_t;
 

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "health/pulse.h"
 
 #define CHECK_EVERY 64u        /* spins between looks at the failure word and the clock */
 #define SLICE_NS    100000000u /* longest sleep between looks: config.interrupted is asked this often */

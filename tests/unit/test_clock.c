@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Check that every wait ends: when ready, at its deadline, or when the caller's function asks; also under signals. */
+/*
+ * Check that every wait ends: when ready, at its deadline, or when the caller's function asks; also under signals; and
+ * that time for which the process was stopped counts against none, and once.
+ */
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -138,10 +141,30 @@ static void check_sleep(void) {
     CHECK(asked >= 3);
 }
 
+/* Behind all others: from here on the clocks differ. */
+static void check_stops(void) {
+    const uint64_t second = 1000000000, slack = second / 5; /* a stop is kept in units of 67 ms */
+    tpc_deadline_t deadline = tpc_deadline_in(10000, NULL, NULL);
+    uint64_t now = tpc_clock_ns(), awake = tpc_clock_awake_ns();
+    CHECK(awake >= now);
+    tpc_clock_waited(now - 2 * second, 100); /* late, as on a loaded machine */
+    CHECK(tpc_clock_awake_ns() >= awake);
+    tpc_clock_waited(now - 5 * second, 1000); /* was to take one second, took five */
+    CHECK(tpc_deadline_left_ms(&deadline) >= 13800 && tpc_deadline_left_ms(&deadline) < 14200);
+    CHECK_EQ(tpc_clock_awake_since(awake), 0); /* it has gone back */
+    CHECK(tpc_clock_ns() - tpc_clock_awake_ns() > 4 * second - slack);
+    tpc_clock_waited(now - 4 * second, 0); /* what others have seen of the same */
+    tpc_clock_waited(now - 5 * second, 1000);
+    CHECK(tpc_clock_ns() - tpc_clock_awake_ns() < 4 * second + slack);
+    tpc_clock_waited(now - 7 * second, 0); /* counted is what was not before its end */
+    CHECK(tpc_clock_ns() - tpc_clock_awake_ns() < 4 * second + slack);
+}
+
 int main(void) {
     check_arithmetic();
     check_poll();
     check_signals();
     check_sleep();
+    check_stops();
     return 0;
 }
