@@ -132,9 +132,11 @@ bool tpc_bootstrap_next_note(tpc_bootstrap_t *bootstrap, int32_t rank, uint64_t 
 
 typedef enum {
     TPC_PEER_HERE,
-    TPC_PEER_LEFT,  /**< let go of the job in good order */
-    TPC_PEER_ENDED, /**< its link has ended without that; forked children of its can hide it */
-    TPC_PEER_FORGED /**< what came from it, or to it from here, had a wrong seal (seal.h) */
+    TPC_PEER_LEFT,    /**< let go of the job in good order */
+    TPC_PEER_ENDED,   /**< its link has ended without that; forked children of its can hide it */
+    TPC_PEER_FAILED,  /**< said that it cannot go on with its link to here */
+    TPC_PEER_NO_ROOM, /**< this rank has no memory for the link */
+    TPC_PEER_FORGED   /**< what came from it, or to it from here, had a wrong seal (seal.h) */
 } tpc_peer_end_t;
 /** How the link to a rank is, once its last note has been taken. */
 tpc_peer_end_t tpc_bootstrap_peer(tpc_bootstrap_t *bootstrap, int32_t rank);

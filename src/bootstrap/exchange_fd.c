@@ -25,7 +25,8 @@ static tpcomm_status_t send_all(const tpc_step_t *step) {
         int err = tpc_link_send(&step->bootstrap->links, team->ranks[i], frame, 0, step->fd);
         if (err == 0) continue;
         failed = err;
-        (void)tpc_link_send(&step->bootstrap->links, team->ranks[i], frame, 0, -1); /* so that nobody waits for it */
+        if (tpc_link_send(&step->bootstrap->links, team->ranks[i], frame, 0, -1) != 0) /* nobody is to wait for it */
+            tpc_link_fail(&step->bootstrap->links, team->ranks[i]);
     }
     tpc_frame_release(frame);
     return failed == 0 ? TPCOMM_OK

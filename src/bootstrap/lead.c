@@ -275,10 +275,10 @@ static void tell(const tpc_step_t *step, const votes_t *votes, tpc_frame_t *verd
         if (tpc_link_state(links, rank, &err) == TPC_LINK_NONE) continue;
         uint64_t token = votes && votes->vote[i].frame ? votes->vote[i].token : 0;
         tpc_told_t told;
-        if (token == 0 && !tpc_link_told(links, rank, step->team->channel, 1, 0, &told))
-            continue; /* it ends by its deadline */
-        if (tpc_link_send(links, rank, verdict, token, fd) != 0 && fd >= 0)
-            (void)tpc_link_send(links, rank, verdict, token, -1);
+        bool told_it = (token != 0 || tpc_link_told(links, rank, step->team->channel, 1, 0, &told)) &&
+                       (tpc_link_send(links, rank, verdict, token, fd) == 0 ||
+                        (fd >= 0 && tpc_link_send(links, rank, verdict, token, -1) == 0));
+        if (!told_it) tpc_link_fail(links, rank);
     }
 }
 
@@ -292,12 +292,12 @@ tpcomm_status_t tpc_step_lead(const tpc_step_t *step, void *all) {
         status = tpc_error(TPCOMM_ERR_PEER_FAILED, "rank 0 failed in '%s': no memory", step->step);
         verdict = verdict_frame(step, &votes, status);
     }
+    char text[TPC_ERROR_BYTES];
+    snprintf(text, sizeof text, "%s", tpcomm_last_error());
     if (verdict) {
         if (status == TPCOMM_OK && step->fd >= 0) verdict->head.flags |= TPC_FLAG_FD;
         tell(step, &votes, verdict, status == TPCOMM_OK ? step->fd : -1);
     }
-    char text[TPC_ERROR_BYTES];
-    snprintf(text, sizeof text, "%s", tpcomm_last_error());
     tpcomm_status_t flushed = flush(step);
     if (status != TPCOMM_OK)
         (void)tpc_error(status, "%s", text);

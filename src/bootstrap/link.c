@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/hook.h"
+
 /* A wait looks again after this long: another thread may have read the frame that this one polls for. */
 #define TURN_MS 20
 
@@ -160,7 +162,8 @@ static bool box_find(const tpc_box_t *box, uint64_t channel, tpc_mail_t **before
 
 void tpc_box_deliver(tpc_boxes_t *boxes, tpc_box_t *box, tpc_mail_t *mail) {
     if (mail->frame->head.kind == TPC_FRAME_BYE) {
-        tpc_box_end(boxes, box, TPC_LINK_LEFT, 0);
+        tpcomm_status_t why = mail->frame->head.status;
+        tpc_box_end(boxes, box, TPC_LINK_LEFT, why == TPCOMM_OK ? 0 : why == TPCOMM_ERR_NO_MEMORY ? ENOMEM : EIO);
         tpc_mail_free(mail);
     } else if (mail->frame->head.kind == TPC_FRAME_REFUSED) {
         tpc_box_end(boxes, box, TPC_LINK_BROKEN, EKEYREJECTED);
@@ -219,7 +222,12 @@ tpc_link_state_t tpc_link_state(tpc_links_t *links, int32_t rank, int *err_p) {
     return state;
 }
 
+void tpc_link_fail(tpc_links_t *links, int32_t rank) {
+    links->ops->fail(links, rank);
+}
+
 int tpc_link_send(tpc_links_t *links, int32_t rank, tpc_frame_t *frame, uint64_t token, int fd) {
+    if (tpc_hook("link_send", links->rank) != TPCOMM_OK) return ENOMEM;
     tpc_mail_t *mail = malloc(sizeof *mail);
     if (!mail) return ENOMEM;
     *mail = (tpc_mail_t){.frame = frame, .token = token, .fd = -1};
@@ -278,7 +286,8 @@ bool tpc_link_withdrawn(tpc_links_t *links, int32_t rank, uint64_t channel) {
 void tpc_link_return(tpc_links_t *links, int32_t rank, tpc_mail_t *mail) {
     tpc_box_t *box = &links->boxes->box[rank];
     tpc_mail_t *kept = malloc(sizeof *kept);
-    if (!kept) { /* lost, as if it had not come: its sender ends by its deadline */
+    if (!kept) {
+        tpc_link_fail(links, rank);
         if (mail->fd >= 0) close(mail->fd);
         tpc_frame_release(mail->frame);
         return;

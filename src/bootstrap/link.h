@@ -46,7 +46,7 @@ typedef struct tpc_mail {
 typedef enum {
     TPC_LINK_NONE, /**< no link to this rank */
     TPC_LINK_OPEN,
-    TPC_LINK_LEFT,   /**< said goodbye */
+    TPC_LINK_LEFT,   /**< said goodbye; err not 0: could not go on with this link, and why */
     TPC_LINK_ENDED,  /**< closed without a word: the process died */
     TPC_LINK_BROKEN, /**< the connection failed; err says how */
 } tpc_link_state_t;
@@ -64,7 +64,8 @@ typedef enum { TPC_PART_HEAD, TPC_PART_HEAD_SEAL, TPC_PART_BODY, TPC_PART_BODY_S
 /** All about one other rank. */
 typedef struct {
     tpc_link_state_t state;
-    int err;   /**< errno of BROKEN. EBADMSG: a wrong seal; EKEYREJECTED: the other side says so of ours */
+    int err;   /**< errno of BROKEN, LEFT. ENOMEM of BROKEN: here. EBADMSG: a wrong seal; EKEYREJECTED: the other side
+                  says so of ours */
     int fd;    /**< socket; -1 between threads */
     int pidfd; /**< the member's; not owned; -1: none */
     tpc_mail_t *in_first, *in_last;
@@ -114,6 +115,8 @@ typedef struct {
     void (*pump)(tpc_links_t *links);
     /** Wait up to ms for something to happen; may return sooner for no reason. */
     void (*wait)(tpc_links_t *links, int ms);
+    /** This side cannot go on with its link to rank: both sides know from now on. Needs no memory. */
+    void (*fail)(tpc_links_t *links, int32_t rank);
     /** Say goodbye to all and close; not in a forked child. */
     void (*leave)(tpc_links_t *links);
 } tpc_link_ops_t;
@@ -129,6 +132,8 @@ extern const tpc_link_ops_t tpc_socket_links;
 /** What to poll for links that are sockets; returns how many. A link that is not open, or full, is not polled: its
  * state would wake us again and again. Under the mutex. */
 size_t tpc_socket_polls(const tpc_boxes_t *boxes, struct pollfd polls_p[2 * TPCOMM_MAX_RANKS]);
+/** The last frame on a connection, which needs no memory. */
+void tpc_socket_goodbye(int fd, const tpc_seal_t *seal, tpcomm_status_t status);
 /** Read and write what can be without waiting. Under the mutex. */
 void tpc_socket_pump(tpc_boxes_t *boxes);
 
@@ -146,6 +151,11 @@ tpc_link_state_t tpc_link_state(tpc_links_t *links, int32_t rank, int *err_p);
 
 /** Queue a frame and send what goes at once. fd -1: none; it is duplicated. Returns 0 or an errno value. */
 int tpc_link_send(tpc_links_t *links, int32_t rank, tpc_frame_t *frame, uint64_t token, int fd);
+/**
+ * What is to be sent to rank, or kept of what came from it, has no memory. The other side must not wait for it until
+ * its deadline: the link is over, for both, and both can say why.
+ */
+void tpc_link_fail(tpc_links_t *links, int32_t rank);
 /** Whether all that was queued for rank has been sent, or never will be. */
 bool tpc_link_sent(tpc_links_t *links, int32_t rank);
 

@@ -7,13 +7,30 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/hook.h"
 #include "bootstrap/net.h"
 
 /* No more than this is read from one rank before somebody takes some of it. */
 #define IN_BYTES_MAX (64u << 20)
 
+void tpc_socket_goodbye(int fd, const tpc_seal_t *seal, tpcomm_status_t status) {
+    tpc_frame_head_t head = {.magic = TPC_FRAME_MAGIC, .kind = TPC_FRAME_BYE, .status = status};
+    tpc_frame_seals_t seals;
+    if (seal->set) tpc_seal_frame(seal, &head, NULL, &seals);
+    struct iovec pieces[2] = {{&head, sizeof head}, {seals.head, TPC_SEAL_BYTES}};
+    (void)tpc_net_send(fd, pieces, seal->set ? 2 : 1, -1);
+}
+
+/** Where half a frame has been sent, the end of the connection has to tell. */
+static void box_goodbye(const tpc_box_t *box, tpcomm_status_t status) {
+    if (box->out_offset == 0) tpc_socket_goodbye(box->fd, &box->seal, status);
+}
+
+/** This side cannot go on. The other must not wait for it. */
 static void box_break(tpc_boxes_t *boxes, tpc_box_t *box, int err) {
     tpc_box_end(boxes, box, TPC_LINK_BROKEN, err);
+    box_goodbye(box, err == ENOMEM || err == ENOBUFS ? TPCOMM_ERR_NO_MEMORY : TPCOMM_ERR_IO);
+    (void)shutdown(box->fd, SHUT_WR);
 }
 
 /** Whether a head that came makes sense: everything in it is the other side's word. */
@@ -37,7 +54,7 @@ static void box_refuse(tpc_boxes_t *boxes, tpc_box_t *box) {
     } else {
         free(mail);
     }
-    if (box->state == TPC_LINK_OPEN) box_break(boxes, box, EBADMSG);
+    if (box->state == TPC_LINK_OPEN) tpc_box_end(boxes, box, TPC_LINK_BROKEN, EBADMSG);
     (void)shutdown(box->fd, SHUT_WR);
 }
 
@@ -47,7 +64,8 @@ static bool frame_begin(tpc_boxes_t *boxes, tpc_box_t *box) {
         box_break(boxes, box, EPROTO);
         return false;
     }
-    box->frame = malloc(sizeof *box->frame + tpc_frame_body_bytes(&box->head));
+    bool fails = tpc_hook("link_receive", 0) != TPCOMM_OK;
+    box->frame = fails ? NULL : malloc(sizeof *box->frame + tpc_frame_body_bytes(&box->head));
     if (!box->frame) {
         box_break(boxes, box, ENOMEM);
         return false;
@@ -237,12 +255,21 @@ static void socket_wait(tpc_links_t *links, int ms) {
     pthread_mutex_unlock(&links->boxes->mutex);
 }
 
+static void socket_fail(tpc_links_t *links, int32_t rank) {
+    tpc_box_t *box = &links->boxes->box[rank];
+    pthread_mutex_lock(&links->boxes->mutex);
+    if (box->state == TPC_LINK_OPEN) box_break(links->boxes, box, ENOMEM);
+    pthread_mutex_unlock(&links->boxes->mutex);
+}
+
 static void socket_leave(tpc_links_t *links) {
+    pthread_mutex_lock(&links->boxes->mutex);
     for (int32_t i = 0; i < links->size; i++) {
-        tpc_frame_t *bye = tpc_frame_new(TPC_FRAME_BYE, 0, "", TPCOMM_OK, NULL, NULL, 0);
-        if (bye) (void)tpc_link_send(links, i, bye, 0, -1);
-        tpc_frame_release(bye);
+        tpc_box_t *box = &links->boxes->box[i];
+        if (box->state == TPC_LINK_OPEN) box_write(links->boxes, box);
+        if (box->state == TPC_LINK_OPEN && !box->out_first) box_goodbye(box, TPCOMM_OK);
     }
+    pthread_mutex_unlock(&links->boxes->mutex);
     /* What has come is read, since closing with unread bytes resets a connection and a reset overtakes the goodbye. */
     socket_pump(links);
     for (int32_t i = 0; i < links->size; i++)
@@ -253,5 +280,6 @@ const tpc_link_ops_t tpc_socket_links = {
     .send = socket_send,
     .pump = socket_pump,
     .wait = socket_wait,
+    .fail = socket_fail,
     .leave = socket_leave,
 };

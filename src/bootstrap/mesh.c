@@ -54,6 +54,8 @@ void tpc_mesh_init(tpc_mesh_t *mesh) {
 
 void tpc_mesh_free(tpc_mesh_t *mesh) {
     for (int32_t i = 0; i < TPCOMM_MAX_RANKS; i++) {
+        /* For its other side it is a link already. */
+        if (mesh->fd[i] >= 0) tpc_socket_goodbye(mesh->fd[i], &mesh->seal[i], TPCOMM_OK);
         if (mesh->fd[i] >= 0) close(mesh->fd[i]);
         if (mesh->pidfd[i] >= 0) close(mesh->pidfd[i]);
     }

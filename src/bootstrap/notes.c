@@ -48,7 +48,8 @@ bool tpc_bootstrap_next_note(tpc_bootstrap_t *bootstrap, int32_t rank, uint64_t 
 void tpc_bootstrap_note(tpc_bootstrap_t *bootstrap, int32_t rank, uint64_t channel, const void *note, size_t bytes) {
     if (bootstrap->owner_pid != getpid()) return;
     tpc_frame_t *frame = tpc_frame_new(TPC_FRAME_NOTE, channel, "", TPCOMM_OK, NULL, note, bytes);
-    if (frame) (void)tpc_link_send(&bootstrap->links, rank, frame, 0, -1);
+    /* One that is lost would be missed: that a rank has finalized, that a group is broken. */
+    if (!frame || tpc_link_send(&bootstrap->links, rank, frame, 0, -1) != 0) tpc_link_fail(&bootstrap->links, rank);
     tpc_frame_release(frame);
 }
 
@@ -58,5 +59,7 @@ tpc_peer_end_t tpc_bootstrap_peer(tpc_bootstrap_t *bootstrap, int32_t rank) {
     bool noted = tpc_link_noted(&bootstrap->links, rank);
     if (rank == bootstrap->self.rank || state == TPC_LINK_OPEN || state == TPC_LINK_NONE || noted) return TPC_PEER_HERE;
     if (state == TPC_LINK_BROKEN && (err == EBADMSG || err == EKEYREJECTED)) return TPC_PEER_FORGED;
-    return state == TPC_LINK_LEFT ? TPC_PEER_LEFT : TPC_PEER_ENDED;
+    if (state == TPC_LINK_BROKEN && err == ENOMEM) return TPC_PEER_NO_ROOM;
+    if (state == TPC_LINK_LEFT) return err == 0 ? TPC_PEER_LEFT : TPC_PEER_FAILED;
+    return TPC_PEER_ENDED;
 }

@@ -206,6 +206,7 @@ typedef struct {
     char unproved_text[TPC_ERROR_BYTES];
     uint64_t sent_away_ns[TPCOMM_MAX_RANKS]; /**< when somebody of this host was who claimed that rank; 0: never */
     bool misses_secret;                      /**< such a rank is missing still */
+    bool died, withdrawn; /**< one has, or waits no more: there is nothing to wait for but those who come late */
     int32_t told_outside; /**< the same of ranks of a world of this size that are outside it: others are missing */
 } meeting_t;
 
@@ -323,11 +324,8 @@ static tpcomm_status_t welcome(meeting_t *meeting, tpc_guest_t *guest) {
     return TPCOMM_OK;
 }
 
-/**
- * Ranks that have come for good: a rank counts from its first vote on, before that it may yet think better of it.
- * *over_p: one has died or waits no more, so that there is nothing to wait for.
- */
-static int32_t count_present(meeting_t *meeting, bool *over_p) {
+/** Ranks that have come for good: a rank counts from its first vote on, before that it may yet think better of it. */
+static int32_t count_present(meeting_t *meeting) {
     tpc_links_t *links = &meeting->bootstrap->links;
     int32_t present = meeting->told_outside;
     tpc_link_pump(links);
@@ -337,18 +335,22 @@ static int32_t count_present(meeting_t *meeting, bool *over_p) {
         bool voted = tpc_link_peek(links, rank, meeting->bootstrap->world.channel) != NULL;
         bool gone = state != TPC_LINK_OPEN && state != TPC_LINK_NONE;
         bool forged = state == TPC_LINK_BROKEN && err == EBADMSG; /* it has proved who it is: somebody is between us */
-        bool died = gone && (voted || forged || tpc_pidfd_ended(meeting->bootstrap->member[rank].pidfd, ENDING_MS));
-        if (died || tpc_link_withdrawn(links, rank, meeting->bootstrap->world.channel)) *over_p = true;
+        bool failed = (state == TPC_LINK_BROKEN && err == ENOMEM) || (state == TPC_LINK_LEFT && err != 0);
+        bool died =
+            gone && (voted || forged || failed || tpc_pidfd_ended(meeting->bootstrap->member[rank].pidfd, ENDING_MS));
+        meeting->died |= died;
+        meeting->withdrawn |= tpc_link_withdrawn(links, rank, meeting->bootstrap->world.channel);
         if (gone && !died) tpc_link_detach(links, rank);
         uint64_t away_ns = meeting->sent_away_ns[rank];
         bool sent_away = !voted && away_ns != 0 && tpc_clock_awake_since(away_ns) >= SENT_AWAY_NS;
         if (sent_away) meeting->misses_secret = true;
-        if (voted || meeting->told[rank] || sent_away) present++;
+        if (voted || died || meeting->told[rank] || sent_away) present++;
     }
     return present;
 }
 
-/** Until all are there or told, somebody died, the deadline is over, or (unless it has already) the job has to fail. */
+/** Until all are there or told, the deadline is over, or (unless it has already) somebody died or the job has to fail.
+ */
 static tpcomm_status_t collect(meeting_t *meeting, bool failed, const tpc_deadline_t *deadline) {
     for (;;) {
         tpc_guest_t guest;
@@ -356,8 +358,9 @@ static tpcomm_status_t collect(meeting_t *meeting, bool failed, const tpc_deadli
             tpcomm_status_t status = welcome(meeting, &guest);
             if (status != TPCOMM_OK && !failed) return status;
         }
-        bool over = false;
-        if (count_present(meeting, &over) >= meeting->bootstrap->self.size - 1 || over) return TPCOMM_OK;
+        bool all = count_present(meeting) >= meeting->bootstrap->self.size - 1;
+        /* Who waits no more wants to hear why, and does not wait for that for long. */
+        if (all || meeting->withdrawn || (meeting->died && !failed)) return TPCOMM_OK;
         struct pollfd polls[1 + 2 * TPCOMM_MAX_RANKS];
         polls[0] = (struct pollfd){.fd = meeting->lobby->epoll_fd, .events = POLLIN};
         size_t count = 1 + tpc_link_polls(&meeting->bootstrap->links, polls + 1);
@@ -375,12 +378,13 @@ tpcomm_status_t tpc_root_collect(tpc_bootstrap_t *bootstrap, tpc_door_t *door, t
         status =
             tpc_error(TPCOMM_ERR_AUTH, "ranks are missing after %llu ms, and %d callers were sent away; the last: %s",
                       (unsigned long long)tpc_deadline_elapsed_ms(deadline), meeting.unproved, meeting.unproved_text);
-    if (status == TPCOMM_OK) return TPCOMM_OK;
     /* Those who have not come yet would look for rank 0 until their deadline. */
     char text[TPC_ERROR_BYTES];
     snprintf(text, sizeof text, "%s", tpcomm_last_error());
     tpc_deadline_t soon = tpc_deadline_in(REFUSE_MS, NULL, NULL);
     if (soon.at_ns > deadline->at_ns) soon.at_ns = deadline->at_ns;
+    if (status == TPCOMM_OK && meeting.died) (void)collect(&meeting, true, &soon);
+    if (status == TPCOMM_OK) return TPCOMM_OK; /* the first vote tells all who are there */
     if (status != TPCOMM_ERR_INTERRUPTED) (void)collect(&meeting, true, &soon);
     (void)tpc_error(status, "%s", text);
     return tpc_team_fail(bootstrap, &bootstrap->world, TPC_STEP_MEET, status);

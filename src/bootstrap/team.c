@@ -51,6 +51,14 @@ tpcomm_status_t tpc_step_gone(const tpc_step_t *step, int32_t index) {
     char who[64];
     tpc_link_state_t state = tpc_link_state(&step->bootstrap->links, tpc_step_rank(step, index), &err);
     (void)tpc_team_who(step->bootstrap, step->team, index, who);
+    if (state == TPC_LINK_LEFT && err != 0)
+        return tpc_error_errno(TPCOMM_ERR_PEER_FAILED, err, "in '%s': %s cannot go on with its connection to here",
+                               step->step, who);
+    if (state == TPC_LINK_BROKEN && err == ENOMEM) {
+        char me[64];
+        return tpc_error(TPCOMM_ERR_PEER_FAILED, "in '%s': %s has no memory for its connection to %s", step->step,
+                         tpc_team_who(step->bootstrap, step->team, step->team->me, me), who);
+    }
     if (state == TPC_LINK_LEFT)
         return tpc_error(TPCOMM_ERR_ABORTED, "in '%s': %s has left: its communicator was destroyed or its init failed",
                          step->step, who);
@@ -122,8 +130,9 @@ static tpcomm_status_t vote_send(const tpc_step_t *step, vote_t *vote) {
     vote->token = atomic_fetch_add(&step->bootstrap->votes, 1) + 1;
     int err = send_to_leader(step, TPC_FRAME_VOTE, vote->doubtful ? TPC_FLAG_PAST : 0, vote->token, step->mine,
                              step->mine == TPCOMM_OK ? NULL : step->text, bytes > 0 ? step->data : NULL, bytes);
-    return err == 0 ? TPCOMM_OK
-                    : tpc_error_errno(TPCOMM_ERR_NO_MEMORY, err, "cannot send to rank 0 in '%s'", step->step);
+    if (err == 0) return TPCOMM_OK;
+    tpc_link_fail(&step->bootstrap->links, tpc_step_rank(step, 0));
+    return tpc_error_errno(TPCOMM_ERR_NO_MEMORY, err, "cannot send to rank 0 in '%s'", step->step);
 }
 
 /** status: why, for the leader; OK: the vote is settled, and is to be forgotten. */

@@ -101,6 +101,19 @@ static void thread_wait(tpc_links_t *links, int ms) {
     tpc_clock_waited(begun_ns, (uint64_t)ms);
 }
 
+static void thread_fail(tpc_links_t *links, int32_t rank) {
+    tpc_thread_world_t *world = links->world;
+    for (int turn = 0; turn < 2; turn++) {
+        tpc_boxes_t *boxes = &world->boxes[turn == 0 ? links->rank : rank];
+        pthread_mutex_lock(&boxes->mutex);
+        tpc_box_t *box = &boxes->box[turn == 0 ? rank : links->rank];
+        if (box->state == TPC_LINK_OPEN) tpc_box_end(boxes, box, turn == 0 ? TPC_LINK_BROKEN : TPC_LINK_LEFT, ENOMEM);
+        boxes->events++;
+        pthread_cond_broadcast(&boxes->changed);
+        pthread_mutex_unlock(&boxes->mutex);
+    }
+}
+
 static void thread_leave(tpc_links_t *links) {
     leave(links->world, links->rank);
 }
@@ -109,6 +122,7 @@ static const tpc_link_ops_t thread_links = {
     .send = thread_send,
     .pump = thread_pump,
     .wait = thread_wait,
+    .fail = thread_fail,
     .leave = thread_leave,
 };
 

@@ -112,8 +112,10 @@ enum {
     TPC_FRAME_VOTE = 1,    /**< a member's say to the leader: status with text, or OK with its blob */
     TPC_FRAME_VERDICT = 2, /**< the leader's to a member: status with text, or OK with everybody's blobs */
     TPC_FRAME_WITHDRAW =
-        3,             /**< a member has stopped waiting for the verdict of the vote it sent; status and text say why */
-    TPC_FRAME_BYE = 4, /**< the sender lets go of the job in good order; its links close next */
+        3, /**< a member has stopped waiting for the verdict of the vote it sent; status and text say why */
+    /** The sender lets go of the job in good order, and its links close next; or, with a status, cannot go on with this
+     * one. */
+    TPC_FRAME_BYE = 4,
     TPC_FRAME_DESCRIPTOR = 5, /**< nothing but the descriptor that travels with it */
     /**
      * The leader's to a member whose vote says TPC_FLAG_PAST: OK, it is at that step (again), and the vote counts; or

@@ -36,8 +36,10 @@ void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid, tpc_pe
         if (comm->ranks[r] != world_rank) continue;
         if (atomic_load(&comm->failure.slots[r].left) != 0 || atomic_load(&comm->finalized) != 0) return;
         char text[200];
+        bool failed = how == TPC_PEER_FAILED || how == TPC_PEER_NO_ROOM;
         tpcomm_status_t status = how == TPC_PEER_LEFT     ? TPCOMM_ERR_ABORTED
                                  : how == TPC_PEER_FORGED ? TPCOMM_ERR_AUTH
+                                 : failed                 ? TPCOMM_ERR_PEER_FAILED
                                                           : TPCOMM_ERR_PEER_DIED;
         snprintf(text, sizeof text, "rank %d (pid %d) %s without finalizing", r, pid,
                  how == TPC_PEER_LEFT ? "left" : "ended");
@@ -47,7 +49,9 @@ void tpc_comm_peer_ended(tpcomm_t *comm, int32_t world_rank, int32_t pid, tpc_pe
                 "between rank %d and rank %d (pid %d) a control message was changed, repeated, left out or moved on "
                 "the way",
                 comm->rank, r, pid);
-        tpc_failure_place_t place = {.rank = r};
+        int32_t from = how == TPC_PEER_FAILED ? r : comm->rank, to = how == TPC_PEER_FAILED ? comm->rank : r;
+        if (failed) snprintf(text, sizeof text, "rank %d cannot go on with its connection to rank %d", from, to);
+        tpc_failure_place_t place = {.rank = failed ? from : r};
         tpc_failure_raise(&comm->failure, status, place, text);
     }
 }

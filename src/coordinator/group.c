@@ -273,6 +273,7 @@ typedef struct {
     tpcomm_t *parent;
     uint32_t lost;
     bool told; /* by the caller; else those that are gone */
+    bool grew; /* a turn ended since there were more */
 } losses_t;
 
 static uint32_t gone_now(tpcomm_t *parent) {
@@ -285,9 +286,10 @@ static uint32_t gone_now(tpcomm_t *parent) {
 /* A member that ends while the rest meet changes whom each must meet: those that saw it sooner wait elsewhere already.
  */
 static int32_t losses_grew(void *arg) {
-    const losses_t *losses = arg;
+    losses_t *losses = arg;
     const tpcomm_config_t *config = &losses->parent->world->settings->config;
-    if (!losses->told && gone_now(losses->parent) != losses->lost) return 1;
+    losses->grew = !losses->told && gone_now(losses->parent) != losses->lost;
+    if (losses->grew) return 1;
     return config->interrupted != NULL ? config->interrupted(config->interrupted_arg) : 0;
 }
 
@@ -354,6 +356,9 @@ tpcomm_status_t tpcomm_group_shrink(tpcomm_t *comm, const int32_t *lost, int32_t
                  (status == TPCOMM_ERR_MISMATCH && mismatches < SHRINK_MISMATCHES));
     } while (again && tpc_deadline_left_ms(&deadline) > 0);
     atomic_fetch_sub(&comm->making, 1);
+    if (status == TPCOMM_ERR_INTERRUPTED && losses.grew)
+        status = tpc_error(TPCOMM_ERR_TIMEOUT, "ranks went on being lost while the others met, for %llu ms",
+                           (unsigned long long)limit_ms);
     return status == TPCOMM_OK ? TPCOMM_OK : tpc_error_prefix(status, "group '%s' without its lost ranks", comm->name);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "peer_mem/workspace.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,15 +23,84 @@ static unsigned char pattern(uint64_t nonce, int32_t rank, size_t i) {
     return (unsigned char)((x ^ (x >> 27)) >> 13);
 }
 
+/* ------------------------------------------------------------------ mappings that threads of a process share */
+
+/*
+ * One for all ranks of a group; the last one to let go unmaps. A rank uses it from when it takes it, not from when the
+ * leader offers it: between the two anything may fail, on either side.
+ */
+typedef struct mapping {
+    tpc_workspace_header_t *header;
+    int32_t users;
+    struct mapping *next;
+} mapping_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static mapping_t *mappings;
+
+static void before_fork(void) {
+    pthread_mutex_lock(&lock);
+}
+static void after_fork(void) {
+    pthread_mutex_unlock(&lock);
+}
+static void register_fork(void) {
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+tpcomm_status_t tpc_workspace_offer(tpc_workspace_header_t *header) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, register_fork);
+    mapping_t *mapping = malloc(sizeof *mapping);
+    if (mapping == NULL) return tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory");
+    pthread_mutex_lock(&lock);
+    *mapping = (mapping_t){.header = header, .users = 1, .next = mappings};
+    mappings = mapping;
+    pthread_mutex_unlock(&lock);
+    return TPCOMM_OK;
+}
+
+static mapping_t **mapping_find(const tpc_workspace_header_t *header) {
+    mapping_t **link = &mappings;
+    while (*link != NULL && (*link)->header != header) link = &(*link)->next;
+    return link;
+}
+
+bool tpc_workspace_take(tpc_workspace_header_t *header, uint64_t nonce, uint64_t group_id) {
+    pthread_mutex_lock(&lock);
+    mapping_t *mapping = *mapping_find(header);
+    bool taken = mapping != NULL && header->nonce == nonce && header->group_id == group_id;
+    if (taken) mapping->users++;
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+/* True: nobody uses it any more. */
+static bool mapping_let_go(const tpc_workspace_header_t *header) {
+    pthread_mutex_lock(&lock);
+    mapping_t **link = mapping_find(header), *mapping = *link;
+    bool last = mapping != NULL && --mapping->users == 0;
+    if (last) *link = mapping->next;
+    pthread_mutex_unlock(&lock);
+    if (last) free(mapping);
+    return last;
+}
+
+/* ------------------------------------------------------------------ making */
+
 /* Make and map it, complete before anybody else can see it. */
 static tpcomm_status_t create(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const tpc_device_t *device,
-                              uint64_t group_id, size_t bytes, int *fd_p, void **base_p) {
+                              uint64_t group_id, size_t bytes, bool one_mapping, int *fd_p, void **base_p) {
     int fd = -1;
     tpcomm_status_t status = tpc_hook("workspace_create", team->me);
     if (status == TPCOMM_OK) status = device->share_create(bytes, &fd);
     if (status != TPCOMM_OK) return status;
     void *base = NULL;
     status = device->share_map(fd, bytes, &base);
+    if (status == TPCOMM_OK && one_mapping) {
+        status = tpc_workspace_offer(base);
+        if (status != TPCOMM_OK) device->share_unmap(base, bytes);
+    }
     if (status != TPCOMM_OK) {
         close(fd);
         return status;
@@ -43,7 +113,6 @@ static tpcomm_status_t create(tpc_bootstrap_t *bootstrap, const tpc_team_t *team
     header->group_id = group_id;
     header->bytes = bytes;
     header->size = team->n;
-    atomic_store(&header->users, team->n);
     *fd_p = fd;
     *base_p = base;
     return TPCOMM_OK;
@@ -118,21 +187,23 @@ static tpcomm_status_t share_by_fd(tpc_bootstrap_t *bootstrap, const tpc_team_t 
 }
 
 /* Threads of one process: the leader's address goes round. */
-static tpcomm_status_t share_by_address(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, tpcomm_status_t status,
-                                        void **base_p, const tpc_deadline_t *deadline) {
+static tpcomm_status_t share_by_address(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, uint64_t group_id,
+                                        tpcomm_status_t status, void **base_p, const tpc_deadline_t *deadline) {
     void *data = base_p;
     size_t length = sizeof *base_p;
     status = tpc_team_broadcast(bootstrap, team, "create workspace", status, &data, &length, deadline);
-    if (status != TPCOMM_OK) { /* nobody else has it */
-        if (*base_p != NULL) atomic_store(&((tpc_workspace_header_t *)*base_p)->users, 1);
-        return status;
-    }
+    if (status != TPCOMM_OK) return status;
+    status = tpc_hook("workspace_map", team->me);
     if (team->me != 0) {
-        memcpy(base_p, data, sizeof *base_p);
+        void *base;
+        memcpy(&base, data, sizeof base);
         free(data);
+        if (tpc_workspace_take(base, tpc_bootstrap_nonce(bootstrap), group_id))
+            *base_p = base;
+        else
+            status = tpc_error(TPCOMM_ERR_PEER_FAILED, "rank 0 has given the workspace up");
     }
-    return tpc_team_gather(bootstrap, team, "map workspace", tpc_hook("workspace_map", team->me), NULL, 0, NULL,
-                           deadline);
+    return tpc_team_gather(bootstrap, team, "map workspace", status, NULL, 0, NULL, deadline);
 }
 
 tpcomm_status_t tpc_workspace_open(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const tpc_device_t *device,
@@ -144,10 +215,10 @@ tpcomm_status_t tpc_workspace_open(tpc_bootstrap_t *bootstrap, const tpc_team_t 
     tpcomm_status_t status = TPCOMM_OK;
     bool one_mapping = all_in_this_process(bootstrap, team);
 
-    if (team->me == 0) status = create(bootstrap, team, device, group_id, bytes, &fd, &base);
+    if (team->me == 0) status = create(bootstrap, team, device, group_id, bytes, one_mapping, &fd, &base);
     if (team->n > 1) {
         if (one_mapping)
-            status = share_by_address(bootstrap, team, status, &base, deadline);
+            status = share_by_address(bootstrap, team, group_id, status, &base, deadline);
         else
             status = share_by_fd(bootstrap, team, device, group_id, bytes, status, fd, &base, deadline);
     }
@@ -165,8 +236,7 @@ tpcomm_status_t tpc_workspace_open(tpc_bootstrap_t *bootstrap, const tpc_team_t 
 
 void tpc_workspace_close(tpc_workspace_t *workspace) {
     bool stays = workspace->stays != NULL && *workspace->stays; /* then this rank remains one of its users, too */
-    if (workspace->header != NULL && !stays &&
-        (!workspace->one_mapping || atomic_fetch_sub(&workspace->header->users, 1) == 1))
+    if (workspace->header != NULL && !stays && (!workspace->one_mapping || mapping_let_go(workspace->header)))
         workspace->device->share_unmap(workspace->header, workspace->bytes);
     workspace->header = NULL;
     workspace->data = NULL;

@@ -23,8 +23,7 @@ typedef struct {
     int32_t size;
     _Atomic uint32_t op_timeout_ms; /**< in force; any rank may change it */
     _Atomic uint64_t fail;          /**< health/failure.h; 0 while healthy */
-    _Atomic int32_t users; /**< ranks that share this one mapping (threads of a process); the last one unmaps */
-    unsigned char reserved[196];
+    unsigned char reserved[200];
 } tpc_workspace_header_t;
 
 typedef struct {
@@ -45,6 +44,11 @@ typedef struct {
 tpcomm_status_t tpc_workspace_open(tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const tpc_device_t *device,
                                    uint64_t group_id, size_t data_bytes, const tpc_deadline_t *deadline,
                                    tpc_workspace_t *workspace_p);
+
+/** What threads of one process share: whoever has mapped it uses it, and offers it to the others. Fails: NO_MEMORY. */
+tpcomm_status_t tpc_workspace_offer(tpc_workspace_header_t *header);
+/** One more uses it. False: nobody does any more, or it is another group's by now. */
+bool tpc_workspace_take(tpc_workspace_header_t *header, uint64_t nonce, uint64_t group_id);
 
 /** Unmap, unless it stays; local. Peers keep theirs. Pages that go while a device knows them leave it with an address
  * that somebody else gets. */

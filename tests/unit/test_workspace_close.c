@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check that the last of the ranks that share one mapping unmaps it, and that pages which a rank's device still knows
- * stay where they are, whoever closes after it: their address must not become somebody else's.
+ * Check that the last of the ranks that share one mapping unmaps it, that nobody gets it any more then, and that pages
+ * which a rank's device still knows stay where they are, whoever closes after it: their address must not become
+ * somebody else's.
  */
 #include <string.h>
 #include <sys/mman.h>
@@ -26,7 +27,11 @@ static bool close_all(int32_t who) {
     CHECK_EQ(tpc_cpu_device.share_map(fd, BYTES, &base), TPCOMM_OK);
     CHECK_EQ(close(fd), 0);
     tpc_workspace_header_t *header = base;
-    atomic_store(&header->users, RANKS);
+    header->nonce = 7;
+    header->group_id = 8;
+    CHECK_OK(tpc_workspace_offer(header));
+    for (int32_t r = 1; r < RANKS; r++) CHECK(tpc_workspace_take(header, 7, 8));
+    CHECK(!tpc_workspace_take(header, 7, 9) && !tpc_workspace_take(header, 8, 8));
     if (who >= 0) stays[who] = true;
     for (int32_t r = 0; r < RANKS; r++) {
         CHECK(is_mapped(base));
@@ -36,6 +41,7 @@ static bool close_all(int32_t who) {
         CHECK(workspace.header == NULL);
     }
     bool left = is_mapped(base);
+    if (!left) CHECK(!tpc_workspace_take(header, 7, 8));
     if (left) CHECK_EQ(munmap(base, BYTES), 0);
     return left;
 }
