@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 int bench_exit_code(tpcomm_status_t status) {
@@ -21,4 +22,12 @@ int bench_exit_code(tpcomm_status_t status) {
 int bench_report(const char *command, tpcomm_status_t status) {
     fprintf(stderr, "tpcomm-bench %s: %s\n", command, tpcomm_last_error());
     return bench_exit_code(status);
+}
+
+int bench_report_wrong(const char *command, uint64_t wrong, uint64_t checked) {
+    if (checked == 0)
+        fprintf(stderr, "tpcomm-bench %s: nothing was checked: no measurement could be made\n", command);
+    else
+        fprintf(stderr, "tpcomm-bench %s: %" PRIu64 " of %" PRIu64 " elements are wrong\n", command, wrong, checked);
+    return BENCH_EXIT_WRONG;
 }

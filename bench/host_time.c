@@ -342,11 +342,7 @@ static int judge(void *arg, const void *result_arg) {
     const result_t *result = result_arg;
     print_result(job, result);
     tpcomm_status_t status = job->settings->json ? write_result(job, result) : TPCOMM_OK;
-    if (result->wrong > 0 || result->checked == 0) {
-        fprintf(stderr, "tpcomm-bench host: %" PRIu64 " of %" PRIu64 " elements are wrong\n", result->wrong,
-                result->checked);
-        return BENCH_EXIT_WRONG;
-    }
+    if (result->wrong > 0 || result->checked == 0) return bench_report_wrong("host", result->wrong, result->checked);
     return status == TPCOMM_OK ? BENCH_EXIT_OK : bench_report("host", status);
 }
 
@@ -390,7 +386,8 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
     int32_t path = 0;
     size_t paths = 0;
     tpcomm_status_t status = parse_sizes(settings->sizes, job);
-    if (status == TPCOMM_OK) status = bench_parse_list("path", settings->path, tpc_path_parse, &path, 1, &paths);
+    if (status == TPCOMM_OK)
+        status = bench_parse_list("path", settings->path, tpc_path_parse, bench_path_names, &path, 1, &paths);
     if (status == TPCOMM_OK) status = bench_fault_read(&job->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--json", settings->json);
     job->path = path;

@@ -366,14 +366,12 @@ static int supervise(supervisor_t *s) {
 }
 
 /** The supervisor process; never returns. */
-static void supervisor_main(const bench_launch_t *launch, const sigset_t *old_mask, const sigset_t *mask,
-                            pid_t parent) {
+static void supervisor_main(const void *arg, const sigset_t *old_mask, const sigset_t *mask) {
+    const bench_launch_t *launch = arg;
     static supervisor_t s;
     int result = BENCH_EXIT_LAUNCHER;
     s = (supervisor_t){.launch = launch, .old_mask = *old_mask, .signal_fd = -1, .relay_fd = -1};
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (getppid() != parent) _exit(result);
     signal(SIGPIPE, SIG_IGN);
     int error = bench_job_id_make(s.job_id);
     if (error) {
@@ -393,21 +391,21 @@ static void supervisor_main(const bench_launch_t *launch, const sigset_t *old_ma
     _exit(result);
 }
 
-/** The process the user knows: pass signals on until the supervisor has ended. */
-static int wait_for_supervisor(pid_t supervisor, const sigset_t *mask) {
+/** The process the user knows: pass signals on until its child has ended. */
+static int wait_for_child(pid_t child, const sigset_t *mask) {
     for (;;) {
         int status;
-        pid_t pid = waitpid(supervisor, &status, WNOHANG);
-        if (pid == supervisor) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        pid_t pid = waitpid(child, &status, WNOHANG);
+        if (pid == child) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         if (pid < 0 && errno != EINTR) return BENCH_EXIT_LAUNCHER;
         siginfo_t info;
         int signal = sigwaitinfo(mask, &info);
-        /* A terminal's signal went to the whole process group: the supervisor has had it. */
-        if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL) kill(supervisor, signal);
+        /* A terminal's signal went to the whole process group: the child has had it. */
+        if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL) kill(child, signal);
     }
 }
 
-int bench_launch(const bench_launch_t *launch) {
+int bench_launch_child(const char *tool, bench_child_fn child, const void *arg) {
     sigset_t mask, old_mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);
@@ -416,14 +414,22 @@ int bench_launch(const bench_launch_t *launch) {
     struct sigaction old_child, default_child = {.sa_handler = SIG_DFL};
     sigaction(SIGCHLD, &default_child, &old_child); /* were it ignored, no exit code would reach us */
     sigprocmask(SIG_BLOCK, &mask, &old_mask);
-    pid_t parent = getpid(), supervisor = fork();
+    pid_t parent = getpid(), pid = fork();
     int result = BENCH_EXIT_LAUNCHER;
-    if (supervisor == 0) supervisor_main(launch, &old_mask, &mask, parent);
-    if (supervisor < 0)
-        fprintf(stderr, "%s: fork: %s\n", launch->tool, strerror(errno));
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() == parent) child(arg, &old_mask, &mask);
+        _exit(result);
+    }
+    if (pid < 0)
+        fprintf(stderr, "%s: fork: %s\n", tool, strerror(errno));
     else
-        result = wait_for_supervisor(supervisor, &mask);
+        result = wait_for_child(pid, &mask);
     sigprocmask(SIG_SETMASK, &old_mask, NULL);
     sigaction(SIGCHLD, &old_child, NULL);
     return result;
+}
+
+int bench_launch(const bench_launch_t *launch) {
+    return bench_launch_child(launch->tool, supervisor_main, launch);
 }

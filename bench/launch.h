@@ -6,6 +6,7 @@
 #ifndef BENCH_LAUNCH_H
 #define BENCH_LAUNCH_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -30,6 +31,15 @@ typedef struct {
     const char *program; /**< looked for in PATH if it has no slash */
     char *const *argv;   /**< its arguments from argv[0] on, NULL-terminated */
 } bench_launch_t;
+
+/**
+ * Run child in a process of its own, as long as this one lives, and wait for its end; SIGINT, SIGTERM, SIGHUP and
+ * SIGQUIT that this process gets are passed on to it.
+ * @param child  never returns; has the signals blocked: mask is what was blocked before, waiting what is in addition.
+ * @return its exit code, 128 + signal for a signal; BENCH_EXIT_LAUNCHER, told on stderr, if it could not be started.
+ */
+typedef void (*bench_child_fn)(const void *arg, const sigset_t *mask, const sigset_t *waiting);
+int bench_launch_child(const char *tool, bench_child_fn child, const void *arg);
 
 /**
  * Start the ranks and wait for all. On the first that fails (exit code, signal) the others get SIGTERM, 2 s later

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -290,12 +291,15 @@ void bench_manifest_add(tpc_json_writer_t *w, tpc_json_node_t *node, const bench
 }
 
 tpcomm_status_t bench_check_writable(const char *option, const char *path) {
+    struct stat there;
     char *copy = path ? strdup(path) : NULL;
     if (!path) return TPCOMM_OK;
     if (!copy) return tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
-    bool writable = access(dirname(copy), W_OK) == 0;
-    int error = errno;
+    const char *folder = dirname(copy);
+    int error = stat(folder, &there) != 0 ? errno : !S_ISDIR(there.st_mode) ? ENOTDIR : 0;
+    if (!error && access(folder, W_OK) != 0) error = errno;
+    if (!error && stat(path, &there) == 0 && S_ISDIR(there.st_mode)) error = EISDIR;
     free(copy);
-    if (writable) return TPCOMM_OK;
+    if (!error) return TPCOMM_OK;
     return tpc_error(TPCOMM_ERR_IO, "%s %s: cannot write there: %s", option, path, strerror(error));
 }

@@ -85,6 +85,9 @@ static tpcomm_status_t find_option(const bench_options_t *table, const char *arg
             *value_p = NULL;
             return TPCOMM_OK;
         }
+        for (const bench_foreign_letter_t *f = table->foreign; argument[2] == '\0' && f && f->letter; f++)
+            if (f->letter == argument[1])
+                return tpc_error(TPCOMM_ERR_INVALID_ARG, "unknown option %s: %s", argument, f->instead);
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "unknown option %s; long options begin with --", argument);
     }
 
@@ -111,7 +114,7 @@ static bool asks_help(const char *argument) {
 tpcomm_status_t bench_options_parse(const bench_options_t *table, int argc, char **argv, void *settings,
                                     bench_options_rest_t *rest_p) {
     uint64_t seen = 0; /* bit i: option i was given */
-    bench_options_rest_t rest = {false, NULL, 0};
+    bench_options_rest_t rest = {.help = false};
 
     if (table->count > BENCH_OPTIONS_MAX)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "%s has more than %d options", table->command, BENCH_OPTIONS_MAX);
@@ -161,8 +164,15 @@ tpcomm_status_t bench_options_parse(const bench_options_t *table, int argc, char
             return tpc_error(TPCOMM_ERR_INVALID_ARG, "--%s %s is needed; --help lists all", table->options[i].name,
                              table->options[i].argument);
     }
+    rest.given = seen;
     *rest_p = rest;
     return TPCOMM_OK;
+}
+
+bool bench_options_given(const bench_options_t *table, const bench_options_rest_t *rest, const char *name) {
+    for (size_t i = 0; i < table->count; i++)
+        if (strcmp(table->options[i].name, name) == 0) return (rest->given & (UINT64_C(1) << i)) != 0;
+    return false;
 }
 
 /** " (1 to 9; default 3)" */

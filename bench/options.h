@@ -49,6 +49,12 @@ typedef struct {
 #define BENCH_WORD(name, type, field, words, help)                                                                     \
     { name, 0, false, BENCH_OPTION_WORD, offsetof(type, field), words, 0, 0, 0.0, 0.0, words, help }
 
+/** A letter of another program's, whose users may try it here: what to write instead. */
+typedef struct {
+    char letter;
+    const char *instead;
+} bench_foreign_letter_t;
+
 /** All options of one subcommand. */
 typedef struct {
     const char *command; /**< "trace" */
@@ -58,6 +64,7 @@ typedef struct {
     size_t count;         /**< at most BENCH_OPTIONS_MAX */
     const void *defaults; /**< the settings struct with every default */
     size_t settings_bytes;
+    const bench_foreign_letter_t *foreign; /**< the last has letter 0; NULL: none */
 } bench_options_t;
 
 #define BENCH_OPTIONS_MAX 64
@@ -67,6 +74,7 @@ typedef struct {
     bool help;   /**< --help was there: nothing else was checked, settings are the defaults */
     char **rest; /**< what followed "--", NULL-terminated as argv is; NULL if there was no "--" */
     int rest_count;
+    uint64_t given; /**< bit i: option i of the table stood there */
 } bench_options_rest_t;
 
 /**
@@ -75,6 +83,9 @@ typedef struct {
  */
 tpcomm_status_t bench_options_parse(const bench_options_t *table, int argc, char **argv, void *settings,
                                     bench_options_rest_t *rest_p);
+
+/** Whether this option was given. */
+bool bench_options_given(const bench_options_t *table, const bench_options_rest_t *rest, const char *name);
 
 /** Print the help: usage, what it does, every option with its default and what is allowed. */
 void bench_options_help(const bench_options_t *table, FILE *file);

@@ -250,11 +250,7 @@ static int judge(void *arg, const void *result_arg) {
     const result_t *result = result_arg;
     print_result(job, result);
     tpcomm_status_t status = job->settings->json ? write_result(job, result) : TPCOMM_OK;
-    if (result->wrong > 0 || result->checked == 0) {
-        fprintf(stderr, "tpcomm-bench pairs: %" PRIu64 " of %" PRIu64 " elements are wrong\n", result->wrong,
-                result->checked);
-        return BENCH_EXIT_WRONG;
-    }
+    if (result->wrong > 0 || result->checked == 0) return bench_report_wrong("pairs", result->wrong, result->checked);
     return status == TPCOMM_OK ? BENCH_EXIT_OK : bench_report("pairs", status);
 }
 
@@ -285,6 +281,9 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
                                settings->small, settings->large);
         job->bytes[kind] -= job->bytes[kind] % 2;
     }
+    if (status == TPCOMM_OK && job->bytes[LATENCY] > job->bytes[BANDWIDTH])
+        status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--small %s is greater than --large %s", settings->small,
+                           settings->large);
     if (status == TPCOMM_OK) status = bench_fault_read(&job->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--json", settings->json);
     job->how = (bench_measuring_t){.graph = settings->mode == 1,

@@ -78,6 +78,9 @@ tpcomm_status_t bench_ranks_check(const bench_ranks_t *ranks, bool graph) {
     if (ranks->devices && !device_of(ranks->devices, 0, &device, &count))
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "--devices %s: allowed are up to %d numbers of GPUs, as in 0,1",
                          ranks->devices, TPCOMM_MAX_RANKS);
+    if (ranks->devices && (!BENCH_CUDA || ranks->device == BENCH_DEVICE_CPU))
+        return tpc_error(TPCOMM_ERR_INVALID_ARG, "--devices %s: %s", ranks->devices,
+                         BENCH_CUDA ? "ranks on --device cpu have no GPU" : "this build has no CUDA device");
     return TPCOMM_OK;
 }
 
@@ -89,6 +92,8 @@ static tpcomm_status_t count_gpus(const bench_ranks_t *ranks, int32_t *count_p) 
     tpcomm_status_t status = bench_gpu_count(count_p);
     if (status == TPCOMM_OK && *count_p == 0 && ranks->device == BENCH_DEVICE_CUDA)
         return tpc_error(TPCOMM_ERR_UNSUPPORTED, "--device cuda: this process sees no GPU");
+    if (ranks->devices && *count_p == 0)
+        return tpc_error(TPCOMM_ERR_UNSUPPORTED, "--devices %s: this process sees no GPU", ranks->devices);
     return ranks->device == BENCH_DEVICE_CUDA ? status : TPCOMM_OK;
 }
 
@@ -251,12 +256,17 @@ static int run_here(const bench_ranks_t *ranks, bool launched, int32_t size) {
     return code;
 }
 
+int64_t bench_ranks_launched(const char **variable_p) {
+    int64_t launched = bench_launcher_size(variable_p);
+    if (launched >= 2) return launched;
+    return !getenv("TPCOMM_RANK") && !getenv("TPCOMM_SIZE") ? 0 : launched > 0 ? launched : -1;
+}
+
 int bench_ranks_run(const bench_ranks_t *ranks) {
     const char *variable = "TPCOMM_RANK";
-    int64_t launched = bench_launcher_size(&variable);
-    /* Two ranks or more, or our own variables: somebody launched this process, and the library says whether it is
-     * right. */
-    if (launched >= 2 || getenv("TPCOMM_RANK") || getenv("TPCOMM_SIZE")) {
+    int64_t launched = bench_ranks_launched(&variable);
+    /* Somebody launched this process, and the library says whether it is right. */
+    if (launched != 0) {
         if (ranks->threads)
             return bench_report(ranks->command,
                                 tpc_error(TPCOMM_ERR_INVALID_ARG,
@@ -266,7 +276,7 @@ int bench_ranks_run(const bench_ranks_t *ranks) {
             return bench_report(ranks->command, tpc_error(TPCOMM_ERR_INVALID_ARG,
                                                           "--ranks %d contradicts the launcher: %s=%lld; leave it out",
                                                           ranks->ranks, variable, (long long)launched));
-        return run_here(ranks, true, (int32_t)launched);
+        return run_here(ranks, true, launched > 0 ? (int32_t)launched : 0);
     }
     /* Processes on one GPU take turns in time slices of milliseconds; threads run side by side. */
     bool threads = ranks->threads || ranks->ranks == 1 || (!ranks->processes && would_share_gpu(ranks));

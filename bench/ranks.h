@@ -61,6 +61,12 @@ bench_ranks_t bench_ranks_of(const char *command, int argc, char **argv, const b
 /** What can be refused without a communicator. Fails: UNSUPPORTED (a GPU with a build without), INVALID_ARG. */
 tpcomm_status_t bench_ranks_check(const bench_ranks_t *ranks, bool graph);
 
+/**
+ * Ranks that a launcher says there are, and in which variable: two or more, or whatever our own variables say (-1: they
+ * are incomplete); 0: nobody launched this process as one of several.
+ */
+int64_t bench_ranks_launched(const char **variable_p);
+
 /** Run them all; the exit code is rank 0's, or that of the first other that failed. */
 int bench_ranks_run(const bench_ranks_t *ranks);
 

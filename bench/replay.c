@@ -206,11 +206,7 @@ static int report(const bench_replay_t *replay, const bench_result_t *result) {
     bench_table_print(stdout, replay, result, &report);
     if (replay->json_path) status = bench_json_write(replay, result, &report);
     bench_report_free(&report);
-    if (result->wrong > 0 || result->checked == 0) {
-        fprintf(stderr, "tpcomm-bench replay: %llu of %llu elements are wrong\n", (unsigned long long)result->wrong,
-                (unsigned long long)result->checked);
-        return BENCH_EXIT_WRONG;
-    }
+    if (result->wrong > 0 || result->checked == 0) return bench_report_wrong("replay", result->wrong, result->checked);
     return status == TPCOMM_OK ? BENCH_EXIT_OK : fail(0, status);
 }
 

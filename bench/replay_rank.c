@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "lists.h"
 #include "measure.h"
 #include "random.h"
 #include "replay_run.h"
@@ -46,12 +47,9 @@ static uint64_t settings_hash(const bench_replay_t *replay) {
     return hash;
 }
 
-static tpcomm_status_t agree_on_settings(bench_run_t *run) {
-    uint64_t mine = settings_hash(run->replay), both[2] = {mine, ~mine};
-    tpcomm_status_t status = bench_run_reduce(run, both, 2, TPCOMM_MAX);
-    if (status != TPCOMM_OK || both[0] == ~both[1]) return status;
-    return tpc_error(TPCOMM_ERR_CONFIG_MISMATCH,
-                     "the ranks were started with different options, or read different histograms");
+static tpcomm_status_t agree_on_settings(const bench_run_t *run) {
+    const bench_manifest_t *manifest = &run->result->manifest;
+    return bench_agree_on_options(run->comm, settings_hash(run->replay), manifest->argc, manifest->argv);
 }
 
 static tpcomm_status_t read_facts(bench_run_t *run) {

@@ -181,11 +181,8 @@ static int judge(const bench_soak_t *soak, bench_soak_result_t *result) {
         result->flat = result->flat && bench_soak_is_flat(&result->before[r], &result->after[r]);
     print_result(soak, result);
     tpcomm_status_t status = soak->json_path ? bench_soak_json(soak, result) : TPCOMM_OK;
-    if (result->counts.wrong > 0 || result->counts.checked == 0) {
-        fprintf(stderr, "tpcomm-bench soak: %" PRIu64 " of %" PRIu64 " elements are wrong\n", result->counts.wrong,
-                result->counts.checked);
-        return BENCH_EXIT_WRONG;
-    }
+    if (result->counts.wrong > 0 || result->counts.checked == 0)
+        return bench_report_wrong("soak", result->counts.wrong, result->counts.checked);
     if (!result->flat) {
         fprintf(stderr, "tpcomm-bench soak: descriptors, threads or memory have grown\n");
         return BENCH_EXIT_WRONG;
@@ -202,7 +199,8 @@ static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
     status = bench_agree(comm, status);
     if (status == TPCOMM_OK) {
         uint64_t numbers[] = {job->soak->seed, job->soak->first, job->soak->stretches, job->soak->max_bytes};
-        status = bench_agree_on_hash(comm, bench_hash_more(BENCH_HASH_START, numbers, sizeof numbers));
+        status = bench_agree_on_options(comm, bench_hash_more(BENCH_HASH_START, numbers, sizeof numbers), job->argc,
+                                        job->argv);
     }
     if (status == TPCOMM_OK) status = bench_manifest_begin(comm, device, job->argc, job->argv, &result->manifest);
     if (status == TPCOMM_OK) {

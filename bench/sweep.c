@@ -88,8 +88,22 @@ static const settings_t defaults = {.min_bytes = "1K",
                                     .seed = 1,
                                     .cycles = 1};
 
+static const bench_foreign_letter_t nccl_tests_letters[] = {
+    {'g', "nccl-tests' GPUs of a thread; here --ranks N is how many ranks there are, --devices LIST their GPUs"},
+    {'t', "nccl-tests' threads; here --ranks N, with --threads for ranks of one process"},
+    {'c', "nccl-tests' check; here every element is checked, always"},
+    {'m', "nccl-tests' calls of a batch; here --calls C"},
+    {'G', "nccl-tests' graph launches; here --mode graph, with --calls C"},
+    {'N', "nccl-tests' run cycles; here --cycles K"},
+    {'a', "nccl-tests' average over ranks; here a time is always the slowest rank's"},
+    {'z', "nccl-tests' blocking; here eager calls never wait on the host"},
+    {'T', "nccl-tests' timeout; here TPCOMM_OP_TIMEOUT_MS"},
+    {'R', "nccl-tests' registration; here --path nccl_window"},
+    {0, NULL}};
+
 static const bench_options_t table = {
     .command = "sweep",
+    .foreign = nccl_tests_letters,
     .about =
         "Measure a collective over a range of message sizes on N ranks and check every element on every rank. The\n"
         "columns are nccl-tests', and more; docs/sweep.md explains them.\n"
@@ -113,15 +127,15 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep)
         status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--maxbytes %s is below --minbytes %s", settings->max_bytes,
                            settings->min_bytes);
     if (status == TPCOMM_OK)
-        status = bench_parse_list("dtype", settings->dtype, tpc_dtype_parse, sweep->dtypes, BENCH_SWEEP_DTYPES_MAX,
-                                  &sweep->dtype_count);
+        status = bench_parse_list("dtype", settings->dtype, tpc_dtype_parse, bench_dtype_names, sweep->dtypes,
+                                  BENCH_SWEEP_DTYPES_MAX, &sweep->dtype_count);
     if (status == TPCOMM_OK)
-        status =
-            bench_parse_list("redop", settings->redop, tpc_op_parse, sweep->ops, BENCH_SWEEP_OPS_MAX, &sweep->op_count);
+        status = bench_parse_list("redop", settings->redop, tpc_op_parse, bench_op_names, sweep->ops,
+                                  BENCH_SWEEP_OPS_MAX, &sweep->op_count);
     int32_t paths[BENCH_SWEEP_PATHS_MAX];
     if (status == TPCOMM_OK)
-        status = bench_parse_list("path", settings->path, bench_sweep_parse_path, paths, BENCH_SWEEP_PATHS_MAX,
-                                  &sweep->path_count);
+        status = bench_parse_list("path", settings->path, bench_sweep_parse_path, bench_path_names, paths,
+                                  BENCH_SWEEP_PATHS_MAX, &sweep->path_count);
     for (size_t p = 0; p < sweep->path_count && status == TPCOMM_OK; p++) bench_sweep_set_path(sweep, p, paths[p]);
     if (status == TPCOMM_OK) status = bench_fault_read(&sweep->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--json", settings->json);
@@ -162,6 +176,28 @@ static tpcomm_status_t prepare(const settings_t *settings, bench_sweep_t *sweep)
                                      .budget_ms = settings->row_ms,
                                      .seed = settings->seed};
     return TPCOMM_OK;
+}
+
+/** Options that were given, but change nothing of what was asked for. */
+static void note_idle(const settings_t *settings, const bench_options_rest_t *rest, bench_sweep_t *sweep) {
+    bool moves = tpc_coll_moves_data(sweep->coll);
+    const struct {
+        const char *name;
+        bool idle;
+    } all[] = {{"stepfactor", sweep->step_bytes > 0},
+               {"stepbytes", sweep->step_bytes == 0},
+               {"row-ms", settings->iters > 0},
+               {"dtype", !moves},
+               {"place", !moves && settings->place != PLACE_BOTH},
+               {"redop", !tpc_coll_reduces(sweep->coll)},
+               {"root", sweep->coll != TPCOMM_BROADCAST},
+               {"hidden", sweep->hidden == 0},
+               {"calls", settings->where.device == BENCH_DEVICE_CPU || !BENCH_CUDA}};
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof all / sizeof all[0] && used < sizeof sweep->idle; i++)
+        if (all[i].idle && bench_options_given(&table, rest, all[i].name))
+            used += (size_t)snprintf(sweep->idle + used, sizeof sweep->idle - used, "%s--%s", used > 0 ? ", " : "",
+                                     all[i].name);
 }
 
 /* ---------------------------------------------------------------- one rank */
@@ -357,11 +393,7 @@ static int judge(void *arg, const void *result_arg) {
     const bench_sweep_result_t *result = result_arg;
     bench_sweep_print_foot(stdout, sweep, result);
     tpcomm_status_t status = sweep->json_path ? bench_sweep_json(sweep, result) : TPCOMM_OK;
-    if (result->wrong > 0 || result->checked == 0) {
-        fprintf(stderr, "tpcomm-bench sweep: %" PRIu64 " of %" PRIu64 " elements are wrong\n", result->wrong,
-                result->checked);
-        return BENCH_EXIT_WRONG;
-    }
+    if (result->wrong > 0 || result->checked == 0) return bench_report_wrong("sweep", result->wrong, result->checked);
     if (status != TPCOMM_OK) return bench_report("sweep", status);
     if (!sweep->verify_path || result->unexpected == 0) return BENCH_EXIT_OK;
     fprintf(stderr, "tpcomm-bench sweep: --verify-path: %zu measurements took other paths than explain said\n",
@@ -410,11 +442,14 @@ int bench_sweep_main(int argc, char **argv) {
     bench_ranks_t ranks = bench_ranks_of("sweep", argc, argv, &settings.where, run_rank, &job);
     ranks.nccl_log = settings.nccl_evidence;
     status = prepare(&settings, &sweep);
+    note_idle(&settings, &rest, &sweep);
     if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, sweep.how.graph);
     if (status != TPCOMM_OK) return bench_report("sweep", status);
-    if (settings.cycles > 1 && (getenv("TPCOMM_RANK") || getenv("TPCOMM_SIZE")))
-        return bench_report(
-            "sweep", tpc_error(TPCOMM_ERR_INVALID_ARG, "--cycles starts its ranks itself: not under a launcher"));
+    const char *variable = "TPCOMM_RANK";
+    if (settings.cycles > 1 && bench_ranks_launched(&variable) != 0)
+        return bench_report("sweep",
+                            tpc_error(TPCOMM_ERR_INVALID_ARG,
+                                      "--cycles starts its ranks itself: not under a launcher (%s is set)", variable));
     return settings.cycles > 1 ? bench_sweep_cycles(settings.cycles, settings.json, argc, argv)
                                : bench_ranks_run(&ranks);
 }

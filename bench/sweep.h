@@ -41,6 +41,7 @@ typedef struct {
     bool verify_path, cold, chain, nccl_evidence;
     bench_probing_t probing;
     const char *json_path; /**< NULL: none */
+    char idle[160];        /**< options that were given and say nothing here, for a caveat; "": none */
     bench_fault_t fault;
 } bench_sweep_t;
 

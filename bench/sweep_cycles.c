@@ -9,10 +9,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench.h"
+#include "launch.h"
 #include "sweep.h"
 #include "text.h"
 
@@ -55,25 +55,23 @@ static char **cycle_argv(int argc, char **argv, const char *file) {
     return copy;
 }
 
+static void cycle_main(const void *arg, const sigset_t *mask, const sigset_t *waiting) {
+    char *const *argv = arg;
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    (void)waiting;
+    if (null < 0 || dup2(null, STDOUT_FILENO) < 0) _exit(BENCH_EXIT_USAGE);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execv("/proc/self/exe", argv);
+    _exit(BENCH_EXIT_USAGE);
+}
+
 /** Run one cycle; its exit code. */
 static int run_cycle(int argc, char **argv, const char *file) {
     char **copy = cycle_argv(argc, argv, file);
-    int status = 0;
     if (!copy) return bench_report("sweep", tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory"));
-    fflush(stdout);
-    pid_t pid = fork();
-    if (pid == 0) {
-        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        if (null < 0 || dup2(null, STDOUT_FILENO) < 0) _exit(BENCH_EXIT_USAGE);
-        execv("/proc/self/exe", copy);
-        _exit(BENCH_EXIT_USAGE);
-    }
-    int error = errno;
+    int code = bench_launch_child("tpcomm-bench sweep", cycle_main, copy);
     free(copy);
-    if (pid < 0) return bench_report("sweep", tpc_error_errno(TPCOMM_ERR_NO_MEMORY, error, "cannot start a cycle"));
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return code;
 }
 
 /* ---------------------------------------------------------------- its figures */
@@ -145,7 +143,9 @@ typedef struct {
 static spread_t spread_of(const lines_t *lines, const line_t *line) {
     spread_t spread = {NAN, NAN, NAN, NAN};
     double *sorted = malloc((size_t)lines->cycles * sizeof *sorted);
-    if (!sorted || isnan(line->us[0])) {
+    bool whole = true; /* measured in every cycle */
+    for (uint64_t c = 0; c < lines->cycles; c++) whole = whole && !isnan(line->us[c]);
+    if (!sorted || !whole) {
         free(sorted);
         return spread;
     }

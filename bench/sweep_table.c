@@ -142,6 +142,7 @@ void bench_sweep_print_foot(FILE *file, const bench_sweep_t *sweep, const bench_
                     result->checked, result->manifest.info.size, result->manifest.info.size > 1 ? "s" : "",
                     result->wrong);
     bench_manifest_print_caveats(file, &result->manifest);
+    if (sweep->idle[0]) bench_text_line(file, "mind", "of no effect here: %s", sweep->idle);
     if (result->unexpected)
         bench_text_line(file, "mind", "%zu measurements took other paths than explain said (!)", result->unexpected);
     if (result->unstable)

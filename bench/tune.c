@@ -21,8 +21,12 @@
 enum { MODE_BOTH, MODE_EAGER, MODE_GRAPH };
 enum { DTYPES_MAX = 12, OPS_MAX = 8, POINTS_MAX = 512, HIDDENS_MAX = 8 };
 
+#define OP_NAMES "all_reduce, broadcast, all_gather, reduce_scatter, all_reduce_rms_norm"
+
 /* Shorter measurements than this tell nothing. */
 static const double least_row_ms = 2;
+/* Below it a call's time hardly depends on its message. */
+static const double proportional_bytes = 262144;
 
 typedef struct {
     const char *output, *op, *hidden, *min_bytes, *max_bytes, *dtype, *groups;
@@ -34,9 +38,7 @@ typedef struct {
 
 static const bench_option_t options[] = {
     BENCH_TEXT("output", true, settings_t, output, "FILE", "the tuning file to write (docs/tuning.md)"),
-    BENCH_TEXT("op", false, settings_t, op, "LIST",
-               "collectives, each with rows of its own: all_reduce, broadcast, all_gather, reduce_scatter, "
-               "all_reduce_rms_norm"),
+    BENCH_TEXT("op", false, settings_t, op, "LIST", "collectives, each with rows of its own: " OP_NAMES),
     BENCH_TEXT("hidden", false, settings_t, hidden, "LIST",
                "elements of a row of all_reduce_rms_norm, 8 to 16384: 4096,8192; each with rows of its own, for what "
                "is nearest to it"),
@@ -123,7 +125,7 @@ static int by_length(const void *a, const void *b) {
 
 static tpcomm_status_t parse_hiddens(const char *list, job_t *job) {
     tpcomm_status_t status =
-        bench_parse_list("hidden", list, parse_hidden, job->hiddens, HIDDENS_MAX, &job->hidden_count);
+        bench_parse_list("hidden", list, parse_hidden, "8 to 16384", job->hiddens, HIDDENS_MAX, &job->hidden_count);
     for (size_t i = 0; i < job->hidden_count && status == TPCOMM_OK; i++)
         if (job->hiddens[i] % 8 != 0) status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--hidden %s: a multiple of 8", list);
     if (status == TPCOMM_OK) qsort(job->hiddens, job->hidden_count, sizeof *job->hiddens, by_length);
@@ -160,15 +162,16 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
         status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--minbytes %s --maxbytes %s: from 8 bytes up, and in this order",
                            settings->min_bytes, settings->max_bytes);
     if (status == TPCOMM_OK)
-        status =
-            bench_parse_list("dtype", settings->dtype, tpc_dtype_parse, job->dtypes, DTYPES_MAX, &job->dtype_count);
-    if (status == TPCOMM_OK) status = bench_parse_list("op", settings->op, parse_op, job->ops, OPS_MAX, &job->op_count);
+        status = bench_parse_list("dtype", settings->dtype, tpc_dtype_parse, bench_dtype_names, job->dtypes, DTYPES_MAX,
+                                  &job->dtype_count);
+    if (status == TPCOMM_OK)
+        status = bench_parse_list("op", settings->op, parse_op, OP_NAMES, job->ops, OPS_MAX, &job->op_count);
     if (status == TPCOMM_OK) status = parse_hiddens(settings->hidden, job);
     for (size_t i = 0; i < job->op_count * job->dtype_count && status == TPCOMM_OK; i++)
         status = check_pair(job, settings, job->ops[i / job->dtype_count], job->dtypes[i % job->dtype_count]);
     if (status == TPCOMM_OK && settings->groups)
-        status =
-            bench_parse_list("groups", settings->groups, parse_group, job->groups, TPCOMM_MAX_RANKS, &job->group_count);
+        status = bench_parse_list("groups", settings->groups, parse_group, "2 to 32", job->groups, TPCOMM_MAX_RANKS,
+                                  &job->group_count);
     if (status == TPCOMM_OK) status = bench_fault_read(&job->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--output", settings->output);
     job->how = (bench_measuring_t){.calls = (uint32_t)settings->calls,
@@ -236,21 +239,25 @@ static double left_ms(const bench_tune_result_t *result) {
  * The size before tells what one takes. Rank 0 decides.
  */
 static double row_ms_of(const job_t *job, const bench_tune_result_t *result, const bench_tune_curve_t *curve, double ms,
-                        uint64_t sizes) {
+                        uint64_t bytes, uint64_t sizes) {
     double share = ms / (double)sizes, most = job->settings->row_ms;
     if (share <= 0) return 0;
     if (result->last_ms <= 0) return fmax(least_row_ms, fmin(most, share / 2 / (double)(curve->path_count + 1)));
-    double row_ms = fmax(least_row_ms, fmin(most, result->row_ms * share / result->last_ms));
-    bool shortest = result->row_ms <= least_row_ms || job->how.samples > 0; /* then it cannot take less */
-    return shortest && result->last_ms > share ? 0 : row_ms;
+    /* The next size takes about as long; a great one beyond a gap in the sizes takes longer in proportion. */
+    const bench_tune_point_t *last = &curve->points[curve->point_count - 1];
+    double last_ms = result->last_ms * fmax(1, (double)bytes / fmax(2 * (double)last->bytes, proportional_bytes));
+    double row_ms = fmax(least_row_ms, fmin(most, result->row_ms * share / last_ms));
+    double least_ms = job->how.samples > 0 ? last_ms : last_ms * fmin(1, least_row_ms / result->row_ms);
+    return least_ms > share ? 0 : row_ms;
 }
 
 /** The same on all ranks of the curve. */
 static tpcomm_status_t pace(const job_t *job, tpcomm_t *comm, const bench_tune_result_t *result,
-                            const bench_tune_curve_t *curve, double curve_end_ms, uint64_t sizes, double *row_ms_p) {
+                            const bench_tune_curve_t *curve, double curve_end_ms, uint64_t bytes, uint64_t sizes,
+                            double *row_ms_p) {
     *row_ms_p = job->settings->row_ms;
     if (job->settings->budget_s <= 0) return TPCOMM_OK;
-    *row_ms_p = row_ms_of(job, result, curve, left_ms(result) - curve_end_ms, sizes);
+    *row_ms_p = row_ms_of(job, result, curve, left_ms(result) - curve_end_ms, bytes, sizes);
     return tpcomm_host_broadcast(comm, row_ms_p, sizeof *row_ms_p, 0, 0);
 }
 
@@ -314,7 +321,7 @@ static tpcomm_status_t run_curve(const job_t *job, tpcomm_t *comm, bench_lane_t 
         last = work.count;
         show_progress(result, curve, bytes);
         if (curve->point_count == 0) status = prefer(comm, &work, curve);
-        if (status == TPCOMM_OK) status = pace(job, comm, result, curve, end_ms, sizes--, &row_ms);
+        if (status == TPCOMM_OK) status = pace(job, comm, result, curve, end_ms, bytes, sizes--, &row_ms);
         if (status != TPCOMM_OK) break;
         if (row_ms > 0)
             status = measure_point(job, lane, result, curve, &work, row_ms, &curve->points[curve->point_count++]);
@@ -493,9 +500,8 @@ static int judge(void *arg, const void *result_arg) {
     bench_text_line(stdout, "checked", "%" PRIu64 " elements bit for bit: %" PRIu64 " wrong", result->checked,
                     result->wrong);
     if (result->wrong > 0 || result->checked == 0) {
-        fprintf(stderr, "tpcomm-bench tune: %" PRIu64 " of %" PRIu64 " elements are wrong: nothing is written\n",
-                result->wrong, result->checked);
-        return BENCH_EXIT_WRONG;
+        fputs("tpcomm-bench tune: nothing is written\n", stderr);
+        return bench_report_wrong("tune", result->wrong, result->checked);
     }
     tpcomm_status_t status = bench_tune_write(result, job->settings->output);
     if (status != TPCOMM_OK) return bench_report("tune", status);

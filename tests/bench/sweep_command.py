@@ -4,11 +4,15 @@ planted wrong one, keeps a slow first call and a late rank out of its figures, a
 
 usage: sweep_command.py TPCOMM_BENCH ROOT
 """
+import contextlib
+import glob
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 BENCH, ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
@@ -257,6 +261,41 @@ class Sweep(unittest.TestCase):
         self.assertEqual([row["median_us"] for row in data["rows"]], [sorted(row["cycle_us"])[1] for row in data["rows"]])
         self.assertIn("3 cycles", out)
 
+    def test_cycles_under_a_launcher(self):
+        for launcher in ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, {"PMI_RANK": "0", "PMI_SIZE": "3"},
+                         {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, {"TPCOMM_RANK": "0", "TPCOMM_SIZE": "1"}):
+            self.refused("--cycles starts its ranks itself: not under a launcher", "--device", "cpu", "--cycles", "2", env=launcher)
+
+    def test_cycles_end_with_their_starter(self):
+        """A signal to the process that the user knows ends the cycle in work, whose ranks are processes, and nothing stays in /tmp."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            before = set(glob.glob("/tmp/tpcomm-sweep-*"))
+            mark = f"--seed={number.value}{os.getpid()}"
+            starter = subprocess.Popen([BENCH, "sweep", "--device", "cpu", "-n", "1000000", mark, "--cycles", "2"], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+            self.wait_until(lambda: self.count(mark) >= 4)  # starter, cycle, supervisor, a rank
+            starter.send_signal(number)
+            self.assertEqual(starter.wait(LIMIT), 143 if number == signal.SIGTERM else -number)
+            self.wait_until(lambda: self.count(mark) == 0)
+            left = set(glob.glob("/tmp/tpcomm-sweep-*")) - before
+            for folder in left:
+                os.rmdir(folder)
+            self.assertEqual(bool(left), number == signal.SIGKILL)  # which nobody can clean up after
+
+    @staticmethod
+    def count(mark):
+        found = 0
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                found += mark.encode() in file.read().split(b"\0")
+        return found
+
+    def wait_until(self, done):
+        end = time.monotonic() + LIMIT
+        while not done():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
     # ------------------------------------------------------------ faults
 
     def test_wrong_element(self):
@@ -286,7 +325,9 @@ class Sweep(unittest.TestCase):
     # ------------------------------------------------------------ wrong use
 
     def test_wrong_use(self):
-        self.refused("--dtype bf17: there is no bf17", "-d", "bf17")
+        self.refused("--dtype bf17: there is no bf17; allowed is one of f32 f16 bf16", "-d", "bf17")
+        self.refused("--path foo: there is no foo; allowed is one of auto oneshot", "--path", "foo")
+        self.refused("--dtype bf16,: there is no empty name", "-d", "bf16,")
         self.refused("--path auto,auto: auto stands twice", "--path", "auto,auto")
         self.refused("--redop summ: there is no summ", "-o", "summ")
         self.refused("--minbytes 1X: allowed are whole numbers, also with K, M or G", "-b", "1X")
@@ -300,6 +341,11 @@ class Sweep(unittest.TestCase):
         self.refused("--json /nowhere/x.json: cannot write there", "--json", "/nowhere/x.json")
         self.refused("a CUDA graph needs a CUDA device", "--device", "cpu", "--mode", "graph")
         self.refused("--devices 0,x", "--devices", "0,x")
+        self.refused("--devices 0,0: ", "--device", "cpu", "--devices", "0,0")
+        self.refused(f"--json {self.folder}: cannot write there: Is a directory", "--json", self.folder)
+        self.refused(f"--json {__file__}/x.json: cannot write there: Not a directory", "--json", f"{__file__}/x.json")
+        self.refused("unknown option -g: nccl-tests' GPUs of a thread; here --ranks N", "-b", "8", "-e", "128M", "-f", "2", "-g", "2")
+        self.refused("unknown option -c: nccl-tests' check", "-c", "1")
         self.refused("contradicts the launcher: TPCOMM_SIZE=2", "--device", "cpu", "--ranks", "3", env={"TPCOMM_RANK": "0", "TPCOMM_SIZE": "2"})
 
     def test_different_options(self):
@@ -307,7 +353,23 @@ class Sweep(unittest.TestCase):
         script = f'exec "{BENCH}" sweep --device cpu -n 20 -b 1K -e "$((TPCOMM_RANK + 1))K"'
         done = subprocess.run([BENCH, "run", "-n", "2", "--", "sh", "-c", script], capture_output=True, text=True, timeout=LIMIT)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("different options", done.stderr)
+        self.assertIn("different options: rank 0 with \"sweep --device cpu -n 20 -b 1K -e 1K\", rank 1 with \"sweep --device cpu -n 20 -b 1K -e 2K\"",
+                      done.stderr)
+        for rank in (0, 1):  # each by its own number, also before there is a manifest
+            self.assertIn(f"tpcomm-bench sweep: rank {rank}: TPCOMM_ERR_CONFIG_MISMATCH", done.stderr)
+
+    def test_options_of_no_effect(self):
+        """What was asked for and changes nothing is told."""
+        _, out, _ = self.sweep("--threads", "-b", "1k", "-e", "1k", "--op", "all_gather", "-o", "max", "-r", "1", "--row-ms", "7")
+        self.assertIn("of no effect here: --row-ms, --redop, --root\n", out)
+        _, out, _ = self.sweep("--threads", "--op", "barrier", "--place", "in", "-d", "f32")
+        self.assertIn("of no effect here: --dtype, --place\n", out)
+        _, out, _ = self.sweep("--threads", "-b", "1K", "-e", "1K", "-o", "max", "-f", "4")
+        self.assertNotIn("of no effect", out)
+
+    def test_nothing_checked(self):
+        code, _, err = self.bench(*QUICK, "--threads", "-b", "1K", "-e", "1K", "-n", "20", "--path", "local")
+        self.assertEqual((code, err), (1, "tpcomm-bench sweep: nothing was checked: no measurement could be made\n"))
 
     def test_help(self):
         code, out, _ = self.bench("--help")

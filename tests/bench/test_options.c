@@ -25,7 +25,9 @@ static const bench_option_t options[] = {
     BENCH_FLAG("prefill-elsewhere", settings_t, flag, "a switch"),
 };
 
-static bench_options_t table = {"test", NULL, "About.", options, 5, &defaults, sizeof defaults};
+static const bench_foreign_letter_t foreign[] = {{'g', "another program's GPUs; here --ranks N"}, {0, NULL}};
+
+static bench_options_t table = {"test", NULL, "About.", options, 5, &defaults, sizeof defaults, foreign};
 
 static settings_t settings;
 static bench_options_rest_t rest;
@@ -57,6 +59,8 @@ static void check_values(void) {
     CHECK(strcmp(settings.text, "--odd=name") == 0);
     CHECK_OK(parse("-n 3 --input x --format=auto"));
     CHECK(settings.count == 3 && settings.word == 0);
+    CHECK(bench_options_given(&table, &rest, "ranks") && bench_options_given(&table, &rest, "format"));
+    CHECK(!bench_options_given(&table, &rest, "time-scale") && !bench_options_given(&table, &rest, "nosuch"));
     CHECK_OK(parse("--bogus --help --ranks"));
     CHECK(rest.help && settings.count == 5);
     CHECK_OK(parse("-h"));
@@ -78,6 +82,8 @@ static void check_refusals(void) {
     refused("--completely-else", "unknown option --completely-else; --help");
     refused("-x 3", "unknown option -x");
     refused("-n3", "unknown option -n3");
+    refused("-g 3", "unknown option -g: another program's GPUs; here --ranks N");
+    refused("-g3", "unknown option -g3; long options");
     refused("--input a --prefill-elsewhere=1", "takes no value");
     refused("--input a --ranks 0", "--ranks 0: allowed are whole numbers from 1 to 18446744073709551615");
     refused("--input a --ranks 18446744073709551616", "--ranks 18446744073709551616: allowed");

@@ -157,6 +157,9 @@ class Bench(unittest.TestCase):
         self.assertEqual((data["manifest"]["budget_s"], data["rows"][0]["bytes_min"], "bytes_max" in data["rows"][-1]), (0.1, 0, False))
         self.assertIn(f"of a budget of 0.1 s: {len(measured)} sizes measured, {len(curve['left_out'])} left out", out)
         self.assertIn("left out, since the budget is spent: " + " ".join(map(str, curve["left_out"])), out)
+        # What a size takes is judged by the last measured one and how much greater it is.
+        out, _ = self.tune("--budget-s", "0.1", sizes=("64K", "64M", "1024"))
+        self.assertIn(f"left out, since the budget is spent: {64 << 20}\n", out)
 
     def test_choice_is_obeyed(self):
         """A file that says otherwise than the built-in rows wins: nothing of the answer above is the default's."""
@@ -188,7 +191,7 @@ class Bench(unittest.TestCase):
 
     def test_tune_wrong_use(self):
         self.refused("--output FILE is needed", "tune")
-        self.refused("--groups 1: there is no 1", "tune", "--output", self.file, "--groups", "1")
+        self.refused("--groups 1: there is no 1; allowed is 2 to 32", "tune", "--output", self.file, "--groups", "1")
         self.refused("a group of 3: there are 2 ranks", "tune", *QUICK, "--output", self.file, "--groups", "3")
         self.refused("--op barrier: there is no barrier", "tune", "--output", self.file, "--op", "barrier")
         self.refused("there is no all_gather_rows", "tune", "--output", self.file, "--op", "all_reduce,all_gather_rows")
@@ -202,6 +205,7 @@ class Bench(unittest.TestCase):
         self.refused("f8_e4m3 has no sum", "tune", "--output", self.file, "-d", "f8_e4m3")
         self.refused("a CUDA graph needs a CUDA device", "tune", "--device", "cpu", "--mode", "graph", "--output", self.file)
         self.refused("cannot write there", "tune", "--output", "/nowhere/t.json")
+        self.refused("cannot write there: Is a directory", "tune", "--output", os.path.dirname(self.file))
 
     # ------------------------------------------------------------ pairs
 
@@ -227,6 +231,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(code, 1, err)
         self.refused("allowed are whole numbers from 2", "pairs", "--ranks", "1")
         self.refused("both need an element", "pairs", "--small", "1")
+        self.refused("--small 2M is greater than --large 1M", "pairs", "--small", "2M", "--large", "1M")
 
 
 if __name__ == "__main__":
