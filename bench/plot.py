@@ -126,7 +126,8 @@ def tunings(data):
                         floor=floor_of(manifest, curve["mode"] == "graph") if coll == "all_reduce" else None)
         figure.last_name = "chosen"
         chosen = [row for row in data["rows"] if (row["coll"], row["ranks"], row["dtype"]) == (coll, curve["ranks"], curve["dtype"]) and
-                  row.get("capturing", curve["mode"] == "graph") == (curve["mode"] == "graph")]
+                  row.get("capturing", curve["mode"] == "graph") == (curve["mode"] == "graph") and
+                  (not curve.get("hidden") or row.get("hidden_min", 0) <= curve["hidden"] <= row.get("hidden_max", curve["hidden"]))]
         for point in curve["points"]:
             size = point["bytes"]
             for path, us in point["p50_us"].items():
@@ -209,14 +210,22 @@ def testrun(data):
 KINDS = {"tpcomm-sweep/1": sweeps, "tpcomm-tuning/1": tunings, "tpcomm-peers/1": peers, "tpcomm-paths/1": paths, "tpcomm-shapes/1": shapes,
          "tpcomm-fused/1": fused, "tpcomm-testrun/1": testrun}
 OPEN_KINDS = ("tpcomm-sweep/1", "tpcomm-tuning/1")  # of a block that names no files
+COVERAGE = "tpcomm-coverage/1"  # lies beside the sweeps of a matrix, and has no curves
 
 
 def read(path):
     """(name, schema, figures) of one file."""
-    with open(path, encoding="utf-8") as file:
-        data = json.load(file)
-    kind = KINDS.get(data.get("schema"))
-    return os.path.splitext(os.path.basename(path))[0], data.get("schema"), kind(data) if kind else None
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except (OSError, ValueError) as error:
+        sys.exit(f"{path}: {error.strerror if isinstance(error, OSError) else f'no JSON: {error}'}")
+    schema = data.get("schema") if isinstance(data, dict) else None
+    kind = KINDS.get(schema)
+    try:
+        return os.path.splitext(os.path.basename(path))[0], schema, kind(data) if kind else None
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        sys.exit(f"{path} is not what {schema} says: {type(error).__name__} {error}")
 
 
 # ---------------------------------------------------------------- tables and plots
@@ -330,6 +339,8 @@ def main():
     given = []
     for path in options.files:
         name, schema, figures = read(path)
+        if schema == COVERAGE:
+            continue
         if figures is None:
             sys.exit(f"{path} is none of {', '.join(sorted(KINDS))}: its schema is {schema}")
         given.append((name, figures))

@@ -67,7 +67,22 @@ class Figures(unittest.TestCase):
         self.assertIn("3 of 3 runs are there", out)
         self.assertEqual(os.stat(paths[2]).st_mtime_ns, kept)
 
-        code, out, err = run("plot.py", *paths)
+        # Files that are JSON and not a whole run of this library are made again; where the folder is does not matter.
+        with open(paths[2], encoding="utf-8") as file:
+            good = json.load(file)
+        older = {**good, "manifest": {**good["manifest"], "library": {**good["manifest"]["library"], "version": "0.0.9"}}}
+        for bad in ([], None, {"schema": "tpcomm-sweep/1", "manifest": None}, {key: good[key] for key in good if key != "manifest"}, {**good, "rows": []},
+                    {**good, "rows": [{}]}, older):
+            with open(paths[2], "w", encoding="utf-8") as file:
+                json.dump(bad, file)
+            code, out, err = self.matrix()
+            self.assertEqual((code, err, out.count(".json is there"), out.count(": ok")), (0, "", 2, 1), bad)
+        os.rename(os.path.join(self.folder, "m"), os.path.join(self.folder, "n"))
+        os.symlink("n", os.path.join(self.folder, "m"))
+        code, out, _ = self.matrix("--ranks", "2,3,3,2")  # a value that stands twice is one run
+        self.assertEqual((code, out.count(".json is there"), out.count(": ok")), (0, 3, 0), out)
+
+        code, out, err = run("plot.py", *paths, os.path.join(self.folder, "m", "coverage.json"))  # as out/*.json gives them
         self.assertEqual((code, err), (0, ""))
         with open(paths[0], encoding="utf-8") as file:
             rows = json.load(file)["rows"]
@@ -106,7 +121,55 @@ class Figures(unittest.TestCase):
                       "| 1 Ki | auto | 0.25 | 0.50 | 2.50 | 0.20 |", "| 1 Ki | auto | RING | LL | - |"):
             self.assertIn(piece, out)
 
+    def test_coverage(self):
+        """An element's bytes are those of the base's dtype; without messages there is nothing to cover; a wrong histogram is told before any run."""
+        histogram = os.path.join(self.folder, "h.json")
+        with open(histogram, "w", encoding="utf-8") as file:
+            json.dump({"schema": "tpcomm-histogram/1", "decode_only": {"1": 1, "2": 1}, "mixed": {}}, file)
+        for dtype, hidden, share in (("f64", "128", 50.0), ("i8", "512", 100.0)):  # 1 and 2 KiB; 512 bytes and 1 KiB
+            code, out, err = run("matrix.py", BENCH, os.path.join(self.folder, dtype), "--ranks", "2", "--dtype", dtype, "--path", "auto", "--min", "512", "--max", "1K",
+                                 "--hidden", hidden, "--histogram", histogram, "--", "--threads", "-n", "20", "-w", "2")
+            self.assertEqual((code, err), (0, ""), out)
+            self.assertIn(f"{share} % of the calls", out)
+        code, out, err = run("matrix.py", BENCH, self.folder, "--ranks", "2", "--dtype", "f32", "--op", "barrier", "--path", "auto", "--histogram", histogram, "--",
+                             "--threads", "-n", "20", "-w", "2")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("coverage: the base has no times of messages", out)
+        for bad in ("{", "[]", '{"schema": "x"}', '{"schema": "tpcomm-histogram/1", "decode_only": {"a": 1}, "mixed": {}}',
+                    '{"schema": "tpcomm-histogram/1", "decode_only": {"1": -1}, "mixed": {}}'):
+            with open(histogram, "w", encoding="utf-8") as file:
+                file.write(bad)
+            code, out, err = run("matrix.py", BENCH, os.path.join(self.folder, "none"), "--histogram", histogram)
+            self.assertEqual((code, out), (1, ""))
+            self.assertRegex(err, rf"^matrix.py: {histogram} is no histogram of tpcomm-histogram/1: .+\n$")
+
+    def test_chosen_by_length_of_rows(self):
+        """A tuning file with several lengths of rows: each table tells what is chosen for its own."""
+        path = os.path.join(ROOT, "bench", "results", "2026-12-01-tune-h200-shared-8.json")
+        code, out, _ = run("plot.py", path)
+        self.assertEqual(code, 0)
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        tables = out.split("`2026-12-01-tune-h200-shared-8.json`: ")[1:]
+        curves = data["manifest"]["curves"]
+        self.assertEqual(len(tables), len(curves))
+        for table, curve in zip(tables, curves):
+            rows = [row for row in data["rows"] if (row["coll"], row.get("capturing")) == (curve["coll"], curve["mode"] == "graph") and
+                    row.get("hidden_min", 0) <= curve.get("hidden", 1) <= row.get("hidden_max", 1 << 30)]
+            lines = [line.split(" | ") for line in table.split("\n") if line.startswith("| ") and line[2].isdigit()]
+            for line, point in zip(lines, curve["points"]):
+                want = next(row["path"] for row in rows if row.get("bytes_min", 0) <= point["bytes"] <= row.get("bytes_max", 1 << 60))
+                self.assertEqual(line[-1], want + " |", (curve["coll"], curve.get("hidden"), curve["mode"], point["bytes"]))
+
     def test_plot_refuses(self):
+        for name, text, piece in (("l", "[]", "its schema is None"), ("t", "{", "no JSON"), ("s", '{"schema": "tpcomm-sweep/1", "rows": []}', "KeyError 'manifest'")):
+            path = os.path.join(self.folder, name + ".json")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            code, out, err = run("plot.py", path)
+            self.assertEqual((code, out, err.count("\n")), (1, "", 1), err)
+            self.assertIn(piece, err)
+        self.assertEqual(run("plot.py", "/nowhere.json")[2], "/nowhere.json: No such file or directory\n")
         path = os.path.join(self.folder, "x.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"schema": "tpcomm-replay/1"}, file)
