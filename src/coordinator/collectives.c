@@ -387,6 +387,20 @@ static size_t other_text(const tpcomm_t *comm, const tpcomm_call_t *call, const 
                            made.reason);
 }
 
+/* What the first step of an unfused call takes. */
+static size_t reduction_text(const tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_decision_t *decision,
+                             char *text, size_t bytes, size_t used) {
+    tpcomm_decision_t made = {0};
+    if (decision->path != TPCOMM_PATH_UNFUSED) return used;
+    tpc_rows_t rows = {0};
+    tpc_call_key_t key = key_of(comm, call, &rows);
+    key.capturing = decision->capturing == TPCOMM_ON;
+    key = tpc_dispatch_reduction_of(&key);
+    if (tpc_dispatch_explain(comm->dispatch, &key, 0, &made) != TPCOMM_OK) return used;
+    return tpc_text_append(text, bytes, used, "  its %s: %s, because: %s\n", tpcomm_coll_name(key.coll),
+                           tpcomm_path_name(made.path), made.reason);
+}
+
 tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *call, char *text, size_t bytes) {
     tpcomm_call_t known = {0};
     tpcomm_decision_t decision = {0};
@@ -408,6 +422,7 @@ tpcomm_status_t tpcomm_explain_text(const tpcomm_t *comm, const tpcomm_call_t *c
     used = tpc_text_append(text, bytes, used, ", %d ranks%s: %s\n  because: %s\n", comm->size,
                            known.flags & TPCOMM_CALL_CAPTURED ? ", captured in a graph" : "",
                            tpcomm_path_name(decision.path), decision.reason);
+    used = reduction_text(comm, &known, &decision, text, bytes, used);
     if (decision.bytes_max == UINT64_MAX)
         used =
             tpc_text_append(text, bytes, used, "  holds from %llu bytes up\n", (unsigned long long)decision.bytes_min);

@@ -227,19 +227,19 @@ tpcomm_status_t tpc_comm_run_composed(tpcomm_t *comm, const tpc_request_t *reque
     bool scatters = request->call->coll == TPCOMM_REDUCE_SCATTER_RMS_NORM;
     tpcomm_rms_norm_t norm = *request->norm;
     uint64_t rows = scatters ? tpc_row_range(norm.tokens, comm->size, comm->rank).count : norm.tokens;
-    tpcomm_call_t call = {.struct_size = sizeof call,
-                          .coll = scatters ? TPCOMM_REDUCE_SCATTER : TPCOMM_ALL_REDUCE,
+    tpc_call_key_t key = {.coll = request->call->coll,
                           .dtype = norm.dtype,
-                          .op = TPCOMM_SUM,
+                          .bytes = norm.tokens * (uint64_t)norm.hidden * tpcomm_dtype_size(norm.dtype),
+                          .capturing = request->capturing};
+    key = tpc_dispatch_reduction_of(&key);
+    tpcomm_call_t call = {.struct_size = sizeof call,
+                          .coll = key.coll,
+                          .dtype = key.dtype,
+                          .op = key.op,
                           .in = norm.in,
                           .out = norm.sum != NULL ? norm.sum : norm.out,
                           .count = rows * (uint64_t)norm.hidden};
     uint64_t bytes = call.count * tpcomm_dtype_size(norm.dtype);
-    tpc_call_key_t key = {.coll = call.coll,
-                          .dtype = call.dtype,
-                          .op = call.op,
-                          .bytes = norm.tokens * (uint64_t)norm.hidden * tpcomm_dtype_size(norm.dtype),
-                          .capturing = request->capturing};
     tpc_choice_t choice;
     tpcomm_status_t status = tpc_dispatch_choose(comm->dispatch, &key, 0, &choice);
     if (status != TPCOMM_OK) return tpc_comm_refused(comm, status);

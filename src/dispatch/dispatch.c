@@ -55,6 +55,14 @@ static bool key_exists(const tpc_call_key_t *key) {
 
 static const range_t *find_range(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key);
 
+tpc_call_key_t tpc_dispatch_reduction_of(const tpc_call_key_t *key) {
+    return (tpc_call_key_t){.coll = key->coll == TPCOMM_ALL_REDUCE_RMS_NORM ? TPCOMM_ALL_REDUCE : TPCOMM_REDUCE_SCATTER,
+                            .dtype = key->dtype,
+                            .op = TPCOMM_SUM,
+                            .bytes = key->bytes,
+                            .capturing = key->capturing};
+}
+
 /* The one path that no backend has: a reduction by whatever path is chosen for it, then the norm. */
 static const char *why_not_unfused(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
     if (!tpc_coll_norms(key->coll)) return "only calls with a norm are composed of two steps";
@@ -62,12 +70,7 @@ static const char *why_not_unfused(const tpc_dispatch_t *dispatch, const tpc_cal
     if (key->obstacles & TPC_ROWS_NO_ROOM) return "neither out nor sum is given, so the sum has no room";
     if (key->obstacles & TPC_ROWS_STRIDED) return "rows of in, or of the room for the sum, are not packed";
     if (key->obstacles & TPC_ROWS_UNEQUAL) return "the tokens do not divide by the ranks";
-    tpc_call_key_t reduction = {.coll =
-                                    key->coll == TPCOMM_ALL_REDUCE_RMS_NORM ? TPCOMM_ALL_REDUCE : TPCOMM_REDUCE_SCATTER,
-                                .dtype = key->dtype,
-                                .op = TPCOMM_SUM,
-                                .bytes = key->bytes,
-                                .capturing = key->capturing};
+    tpc_call_key_t reduction = tpc_dispatch_reduction_of(key);
     return find_range(dispatch, &reduction) != NULL ? NULL : "no path carries the reduction in it";
 }
 
@@ -366,6 +369,17 @@ const char *tpc_dispatch_why_not(const tpc_dispatch_t *dispatch, tpcomm_path_t p
 
 /* ------------------------------------------------------------------ explain */
 
+/* The row of a tuning file that is for this call, but whose path cannot carry it; NULL: there is none. */
+static const tpc_row_t *passed_over(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key) {
+    for (size_t i = 0; i < dispatch->table->count && !dispatch->table->rows[i].built_in; i++) {
+        const tpc_row_t *row = &dispatch->table->rows[i];
+        wanted_t wanted = {.key = *key, .hidden = tpc_coll_has_rows(key->coll) ? key->hidden : INT32_MAX};
+        if (key->bytes < row->bytes_min || key->bytes > row->bytes_max) continue;
+        if (row_applies(row, &dispatch->agreed, &wanted) && hard_limit(dispatch, row->path, key) != NULL) return row;
+    }
+    return NULL;
+}
+
 static void explain_row(const tpc_dispatch_t *dispatch, const range_t *range, tpcomm_decision_t *decision) {
     const tpc_row_t *row = range->row;
     if (row == NULL) {
@@ -433,6 +447,11 @@ tpcomm_status_t tpc_dispatch_explain(const tpc_dispatch_t *dispatch, const tpc_c
             snprintf(decision.reason, sizeof decision.reason, "%s gets these sizes, but: %s",
                      tpcomm_path_name(range->path), hard_limit(dispatch, range->path, key));
         }
+        const tpc_row_t *passed = passed_over(dispatch, key);
+        size_t used = strlen(decision.reason);
+        if (passed != NULL && passed->path != range->path)
+            snprintf(decision.reason + used, sizeof decision.reason - used, "; not the tuning file's %s (%s)",
+                     tpcomm_path_name(passed->path), hard_limit(dispatch, passed->path, key));
     }
     for (tpcomm_path_t path = 1; path < TPC_PATH_END; path++) {
         if (path == decision.path || !has_path(dispatch, path) || !is_of_kind(path, key->coll)) continue;

@@ -102,6 +102,9 @@ tpcomm_status_t tpc_dispatch_choose(const tpc_dispatch_t *dispatch, const tpc_ca
  * there is no such path at all. */
 const char *tpc_dispatch_why_not(const tpc_dispatch_t *dispatch, tpcomm_path_t path);
 
+/** The reduction that an unfused call with a norm begins with. */
+tpc_call_key_t tpc_dispatch_reduction_of(const tpc_call_key_t *key);
+
 /** The same choice, with its reason, the rejected paths and the range for which it holds. */
 tpcomm_status_t tpc_dispatch_explain(const tpc_dispatch_t *dispatch, const tpc_call_key_t *key, tpcomm_path_t forced,
                                      tpcomm_decision_t *decision_p);

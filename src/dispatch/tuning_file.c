@@ -40,6 +40,8 @@ static bool present(tpc_json_value_t row, const char *key) {
 static tpcomm_status_t read_expectation(tpc_json_value_t row, tpc_row_t *row_p) {
     double base_us = 0, per_mib_us = 0;
     row_p->base_ns = -1;
+    if (!present(row, "base_us") && present(row, "per_mib_us"))
+        return tpc_json_fail(tpc_json_get(row, "per_mib_us"), "says nothing without base_us");
     if (!present(row, "base_us")) return TPCOMM_OK;
     tpcomm_status_t status = tpc_json_double(row, "base_us", 0, 1e9, &base_us);
     if (status == TPCOMM_OK && present(row, "per_mib_us"))

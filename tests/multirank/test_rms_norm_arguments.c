@@ -226,6 +226,7 @@ static void explained(rank_t *rank) {
         char text[2048];
         CHECK_OK(tpcomm_explain_text(rank->comm, &call, text, sizeof text));
         CHECK(strstr(text, "all_reduce_rms_norm of") != NULL && strstr(text, "rows of 64") != NULL);
+        CHECK((strstr(text, "  its all_reduce: cpu_twoshot, because: built-in row") != NULL) == (large == 1));
         call.hidden = 12;
         CHECK_STATUS(tpcomm_explain(rank->comm, &call, &decision), TPCOMM_ERR_UNSUPPORTED);
         call.hidden = 0;

@@ -325,6 +325,34 @@ static void absent_group_size(void) {
     tpc_dispatch_free(bare);
 }
 
+/* A row of a tuning file whose path cannot carry the call is passed over, and explain says so; one of other calls is
+ * not mentioned. */
+static void passed_over(void) {
+    tpc_table_builtin(&table);
+    put_row(row_of(2, 0, 1000, TPCOMM_PATH_ONESHOT));
+    put_row(row_of(2, 1001, 2000, TPCOMM_PATH_LOCAL));
+    tpc_row_t other = row_of(2, 0, 1000, TPCOMM_PATH_TWOSHOT);
+    other.dtype = TPCOMM_F32;
+    put_row(other);
+    tpc_dispatch_t *dispatch = make(2, 0);
+    static const struct {
+        uint64_t bytes;
+        const char *text; /* NULL: nothing of it */
+    } calls[] = {{1000, "; not the tuning file's oneshot (this library or group has no such path)"},
+                 {1001, "; not the tuning file's local (only a group of one rank needs no communication)"},
+                 {2001, NULL}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        tpcomm_decision_t decision;
+        tpc_call_key_t key = key_of(calls[i].bytes);
+        CHECK_OK(tpc_dispatch_explain(dispatch, &key, 0, &decision));
+        CHECK_EQ(decision.path, TPCOMM_PATH_CPU_ONESHOT);
+        CHECK(strstr(decision.reason, "built-in row: all_reduce") != NULL);
+        CHECK(strstr(decision.reason, calls[i].text != NULL ? calls[i].text : "all_reduce") != NULL);
+        CHECK((strstr(decision.reason, "tuning file") != NULL) == (calls[i].text != NULL));
+    }
+    tpc_dispatch_free(dispatch);
+}
+
 static void refusals(void) {
     tpc_table_builtin(&table);
     tpc_dispatch_t *dispatch = make(2, 0);
@@ -458,6 +486,7 @@ int main(void) {
     precedence();
     by_mode();
     absent_group_size();
+    passed_over();
     refusals();
     several_gpus();
     random_tables();

@@ -118,6 +118,7 @@ static void refuses(void) {
     refuse(ONE_ROW(ROW ", \"source\": \"guessed\""), TPCOMM_ERR_PARSE, "rows[0].source", "guessed");
     refuse(ONE_ROW(ROW ", \"dtype\": \"bfloat16\""), TPCOMM_ERR_PARSE, "rows[0].dtype", "bfloat16");
     refuse(ONE_ROW(ROW ", \"base_us\": -2"), TPCOMM_ERR_PARSE, "rows[0].base_us", "-2");
+    refuse(ONE_ROW(ROW ", \"per_mib_us\": 2"), TPCOMM_ERR_PARSE, "rows[0].per_mib_us", "without base_us");
     refuse(HEAD "\"rows\": [7]}", TPCOMM_ERR_PARSE, "rows[0]", "");
     refuse(HEAD "\"world_size\": 4, \"rows\": []}", TPCOMM_ERR_CONFIG, "a world of 4 ranks", "this one has 2");
     /* The greatest world, and one rank of another model in it. */
