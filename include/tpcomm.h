@@ -275,7 +275,8 @@ TPCOMM_API tpcomm_status_t tpcomm_init_local(int32_t n, const int32_t *devices, 
 /**
  * Agree to end: waits until every rank has called it, and on cuda until this rank's eager calls are done.
  * Afterwards the only legal calls are introspection and destroy.
- * Collective: yes. Blocks: up to op_timeout_ms. Threads: one per communicator. Fails: as tpcomm_barrier.
+ * Collective: yes. Blocks: up to op_timeout_ms. Threads: one per communicator. Fails: as tpcomm_barrier;
+ * INVALID_STATE if an open batch has calls of it or a capture bracket is open (it is as it was then).
  */
 TPCOMM_API tpcomm_status_t tpcomm_finalize(tpcomm_t *comm);
 

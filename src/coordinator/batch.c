@@ -38,8 +38,15 @@ tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, const 
     batch.calls[batch.count] = (kept_t){.comm = comm, .call = *call, .stream = stream, .position = batch.count};
     if (norm != NULL) batch.calls[batch.count].norm = *norm;
     batch.count++;
-    atomic_fetch_add(&comm->kept, 1); /* destroy refuses */
+    atomic_fetch_add(&comm->kept, 1); /* finalize, destroy and the end of a capture bracket refuse */
     return TPCOMM_OK;
+}
+
+tpcomm_status_t tpc_batch_check_none(const tpcomm_t *comm) {
+    int32_t kept = atomic_load(&comm->kept);
+    if (kept == 0) return TPCOMM_OK;
+    return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s': an open batch has %d calls of it; end the batch first",
+                     comm->name, kept);
 }
 
 static int by_group_then_position(const void *a, const void *b) {

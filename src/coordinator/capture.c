@@ -52,13 +52,10 @@ static tpcomm_status_t end(tpcomm_t *comm) {
     if (log == NULL)
         return tpc_error(TPCOMM_ERR_INVALID_STATE,
                          "group '%s': tpcomm_graph_capture_end without tpcomm_graph_capture_begin", comm->name);
-    if (atomic_load(&comm->kept) != 0)
-        return tpc_error(TPCOMM_ERR_INVALID_STATE,
-                         "group '%s': an open batch has %d calls that are not captured yet; end the batch first",
-                         comm->name, atomic_load(&comm->kept));
+    tpcomm_status_t status = tpc_batch_check_none(comm); /* they are not captured yet */
+    if (status != TPCOMM_OK) return status;
     comm->capture.log = NULL;
     /* The cpu device has run the calls, so a rank that has made one more waits in it, and not here. */
-    tpcomm_status_t status = TPCOMM_OK;
     if (comm->order == NULL && log->graphs == 0) {
         tpcomm_call_t barrier = {.struct_size = sizeof barrier, .coll = TPCOMM_BARRIER};
         status = tpc_comm_run(comm, &barrier, NULL, NULL);

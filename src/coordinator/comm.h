@@ -164,6 +164,9 @@ tpcomm_status_t tpc_group_make(tpcomm_t *parent, const int32_t *ranks, int32_t n
 tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                                tpcomm_stream_t stream, bool *taken_p);
 
+/** Whether no open batch has calls of comm. Fails: INVALID_STATE. */
+tpcomm_status_t tpc_batch_check_none(const tpcomm_t *comm);
+
 /** Run a call whose arguments are checked: enter, tpc_comm_run, leave. */
 tpcomm_status_t tpc_comm_run_now(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                                  tpcomm_stream_t stream);

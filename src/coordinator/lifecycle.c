@@ -55,6 +55,7 @@ void tpc_comm_leave(tpc_plane_t *plane) {
 
 tpcomm_status_t tpcomm_finalize(tpcomm_t *comm) {
     tpcomm_status_t status = tpc_comm_check(comm);
+    if (status == TPCOMM_OK) status = tpc_batch_check_none(comm); /* they would never run */
     if (status == TPCOMM_OK) status = tpc_comm_enter(comm, &comm->device);
     if (status != TPCOMM_OK) return status;
     if (comm->capture.log != NULL) {
@@ -83,9 +84,8 @@ tpcomm_status_t tpcomm_destroy(tpcomm_t *comm) {
     if (comm == NULL) return TPCOMM_OK;
     /* A forked child frees its own copy; the group, the watchdog and the links are its parent's. */
     bool mine = comm->fork_generation == tpc_fork_generation();
-    if (mine && atomic_load(&comm->kept) != 0)
-        return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s': an open batch has %d calls of it; end the batch first",
-                         comm->name, atomic_load(&comm->kept));
+    tpcomm_status_t status = mine ? tpc_batch_check_none(comm) : TPCOMM_OK;
+    if (status != TPCOMM_OK) return status;
     /* Kernels in graphs that outlive it find the group broken, and leave. */
     bool finalized = atomic_load(&comm->finalized) != 0, outlived = tpc_kept_in_use(&comm->graphs);
     if (mine && comm->size > 1 && (!finalized || outlived)) {

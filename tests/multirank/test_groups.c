@@ -225,6 +225,8 @@ static void opposite_orders(rank_t *rank) {
     CHECK_OK(tpcomm_batch_begin());
     CHECK_OK(tpcomm_barrier(a, NULL));
     CHECK_STATUS(tpcomm_destroy(a), TPCOMM_ERR_INVALID_STATE); /* its call is still to come */
+    CHECK_STATUS(tpcomm_finalize(a), TPCOMM_ERR_INVALID_STATE);
+    CHECK_ERROR_HAS("group 'a': an open batch has 1 calls of it; end the batch first");
     CHECK_OK(tpcomm_batch_end());
     end(a);
     end(b);
