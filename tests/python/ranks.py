@@ -10,6 +10,7 @@ import textwrap
 import threading
 import uuid
 
+import pytest
 import tpcomm
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -42,6 +43,21 @@ def on_threads(n, function, **settings):
 def on_processes(n, *functions):
     """Each function(comm) on n ranks that are processes, one after the other; they are of one module in this folder."""
     run(n, os.path.join(HERE, "ranks.py"), functions[0].__module__, *(function.__name__ for function in functions))
+
+
+def tests_of(functions, sizes):
+    """Two tests: each function(comm) on so many ranks that are threads; all of them on so many that are processes."""
+
+    @pytest.mark.parametrize("n", sizes)
+    @pytest.mark.parametrize("function", functions, ids=lambda function: function.__name__)
+    def threads(n, function):
+        on_threads(n, function)
+
+    @pytest.mark.parametrize("n", sizes)
+    def processes(n):
+        on_processes(n, *functions)
+
+    return threads, processes
 
 
 def run(n, *arguments, environment=None):

@@ -225,16 +225,7 @@ def facts(comm):
 FUNCTIONS = [all_reduce, operations, movements, shapes_are_kept, wrong_shapes, other_buffers, batches, host_messages,
              host_messages_beside_collectives, facts]
 
-
-@pytest.mark.parametrize("n", [2, 4])
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-def test_on_threads(n, function):
-    ranks.on_threads(n, function)
-
-
-@pytest.mark.parametrize("n", [2, 4])
-def test_on_processes(n):
-    ranks.on_processes(n, *FUNCTIONS)
+test_on_threads, test_on_processes = ranks.tests_of(FUNCTIONS, [2, 4])
 
 
 def test_a_group_of_one():

@@ -117,16 +117,7 @@ def mesh(world):
 
 FUNCTIONS = [groups, shrunk, wrong_arguments, mesh]
 
-
-@pytest.mark.parametrize("n", [2, 4])
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-def test_on_threads(n, function):
-    ranks.on_threads(n, function)
-
-
-@pytest.mark.parametrize("n", [2, 4])
-def test_on_processes(n):
-    ranks.on_processes(n, *FUNCTIONS)
+test_on_threads, test_on_processes = ranks.tests_of(FUNCTIONS, [2, 4])
 
 
 def overlapping_reductions(world):
@@ -168,10 +159,4 @@ def wrong_sizes(world):
 OF_FOUR = [overlapping_reductions, written_table, wrong_sizes]
 
 
-@pytest.mark.parametrize("function", OF_FOUR, ids=lambda function: function.__name__)
-def test_of_four_threads(function):
-    ranks.on_threads(4, function)
-
-
-def test_of_four_processes():
-    ranks.on_processes(4, *OF_FOUR)
+test_of_four_threads, test_of_four_processes = ranks.tests_of(OF_FOUR, [4])
