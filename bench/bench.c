@@ -24,7 +24,8 @@ int bench_report(const char *command, tpcomm_status_t status) {
     return bench_exit_code(status);
 }
 
-int bench_report_wrong(const char *command, uint64_t wrong, uint64_t checked) {
+int bench_verdict(const char *command, tpcomm_status_t status, uint64_t wrong, uint64_t checked) {
+    if (wrong == 0 && checked > 0) return status == TPCOMM_OK ? BENCH_EXIT_OK : bench_report(command, status);
     if (checked == 0)
         fprintf(stderr, "tpcomm-bench %s: nothing was checked: no measurement could be made\n", command);
     else

@@ -25,8 +25,11 @@ int bench_exit_code(tpcomm_status_t status);
 /** Print "tpcomm-bench COMMAND: " and this thread's last error on stderr; returns bench_exit_code(status). */
 int bench_report(const char *command, tpcomm_status_t status);
 
-/** Tell on stderr that elements are wrong, or that none was checked; returns BENCH_EXIT_WRONG. */
-int bench_report_wrong(const char *command, uint64_t wrong, uint64_t checked);
+/**
+ * The exit code of a run whose results are told and written with this status: wrong elements, or that none was checked,
+ * come first. Says on stderr what there is to say.
+ */
+int bench_verdict(const char *command, tpcomm_status_t status, uint64_t wrong, uint64_t checked);
 
 /* Subcommands: argv[0] is the subcommand's name. Each returns an exit code. main.c lists them. */
 int bench_trace_main(int argc, char **argv);

@@ -342,8 +342,7 @@ static int judge(void *arg, const void *result_arg) {
     const result_t *result = result_arg;
     print_result(job, result);
     tpcomm_status_t status = job->settings->json ? write_result(job, result) : TPCOMM_OK;
-    if (result->wrong > 0 || result->checked == 0) return bench_report_wrong("host", result->wrong, result->checked);
-    return status == TPCOMM_OK ? BENCH_EXIT_OK : bench_report("host", status);
+    return bench_verdict("host", status, result->wrong, result->checked);
 }
 
 /* ---------------------------------------------------------------- one rank */
@@ -398,14 +397,10 @@ int bench_host_main(int argc, char **argv) {
     settings_t settings;
     bench_options_rest_t rest;
     job_t job = {.settings = &settings, .argc = argc, .argv = argv};
-    tpcomm_status_t status = bench_options_parse(&table, argc, argv, &settings, &rest);
-    if (status != TPCOMM_OK) return bench_report("host", status);
-    if (rest.help) {
-        bench_options_help(&table, stdout);
-        return BENCH_EXIT_OK;
-    }
+    int code;
+    if (!bench_options_read(&table, argc, argv, &settings, &rest, &code)) return code;
     bench_ranks_t ranks = bench_ranks_of("host", argc, argv, &settings.where, run_rank, &job);
-    status = prepare(&settings, &job);
+    tpcomm_status_t status = prepare(&settings, &job);
     if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, false);
     return status == TPCOMM_OK ? bench_ranks_run(&ranks) : bench_report("host", status);
 }

@@ -240,3 +240,15 @@ void bench_options_help(const bench_options_t *table, FILE *file) {
     }
     fputs("  -h, --help\n      print this\n", file);
 }
+
+bool bench_options_read(const bench_options_t *table, int argc, char **argv, void *settings,
+                        bench_options_rest_t *rest_p, int *code_p) {
+    tpcomm_status_t status = bench_options_parse(table, argc, argv, settings, rest_p);
+    *code_p = BENCH_EXIT_OK;
+    if (status == TPCOMM_OK && !rest_p->help) return true;
+    if (status != TPCOMM_OK)
+        *code_p = bench_report(table->command, status);
+    else
+        bench_options_help(table, stdout);
+    return false;
+}

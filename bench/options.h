@@ -84,6 +84,13 @@ typedef struct {
 tpcomm_status_t bench_options_parse(const bench_options_t *table, int argc, char **argv, void *settings,
                                     bench_options_rest_t *rest_p);
 
+/**
+ * The same as a subcommand's main does it: what is wrong goes to stderr, help to stdout.
+ * @return whether the subcommand goes on; otherwise code_p is its exit code.
+ */
+bool bench_options_read(const bench_options_t *table, int argc, char **argv, void *settings,
+                        bench_options_rest_t *rest_p, int *code_p);
+
 /** Whether this option was given. */
 bool bench_options_given(const bench_options_t *table, const bench_options_rest_t *rest, const char *name);
 

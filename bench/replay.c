@@ -206,8 +206,7 @@ static int report(const bench_replay_t *replay, const bench_result_t *result) {
     bench_table_print(stdout, replay, result, &report);
     if (replay->json_path) status = bench_json_write(replay, result, &report);
     bench_report_free(&report);
-    if (result->wrong > 0 || result->checked == 0) return bench_report_wrong("replay", result->wrong, result->checked);
-    return status == TPCOMM_OK ? BENCH_EXIT_OK : fail(0, status);
+    return bench_verdict("replay", status, result->wrong, result->checked);
 }
 
 static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
@@ -232,12 +231,8 @@ int bench_replay_main(int argc, char **argv) {
     settings_t settings;
     bench_options_rest_t rest;
     bench_replay_t replay;
-    tpcomm_status_t status = bench_options_parse(&table, argc, argv, &settings, &rest);
-    if (status != TPCOMM_OK) return bench_report("replay", status);
-    if (rest.help) {
-        bench_options_help(&table, stdout);
-        return BENCH_EXIT_OK;
-    }
+    int code;
+    if (!bench_options_read(&table, argc, argv, &settings, &rest, &code)) return code;
     memset(&replay, 0, sizeof replay);
     bench_ranks_t ranks = {.command = "replay",
                            .argc = argc,
@@ -250,9 +245,9 @@ int bench_replay_main(int argc, char **argv) {
                            .device = (bench_device_kind_t)settings.device,
                            .fn = run_rank,
                            .arg = &replay};
-    status = bench_ranks_check(&ranks, settings.mode == MODE_GRAPH);
+    tpcomm_status_t status = bench_ranks_check(&ranks, settings.mode == MODE_GRAPH);
     if (status == TPCOMM_OK) status = prepare(&settings, argc, argv, &replay);
-    int code = status == TPCOMM_OK ? bench_ranks_run(&ranks) : bench_report("replay", status);
+    code = status == TPCOMM_OK ? bench_ranks_run(&ranks) : bench_report("replay", status);
     bench_histogram_free(&replay.histogram);
     return code;
 }

@@ -39,12 +39,8 @@ static const bench_options_t table = {
 int bench_run_main(int argc, char **argv) {
     settings_t settings;
     bench_options_rest_t rest;
-    tpcomm_status_t status = bench_options_parse(&table, argc, argv, &settings, &rest);
-    if (status != TPCOMM_OK) return bench_report("run", status);
-    if (rest.help) {
-        bench_options_help(&table, stdout);
-        return BENCH_EXIT_OK;
-    }
+    int code;
+    if (!bench_options_read(&table, argc, argv, &settings, &rest, &code)) return code;
     if (rest.rest_count == 0)
         return bench_report("run",
                             tpc_error(TPCOMM_ERR_INVALID_ARG,

@@ -181,13 +181,13 @@ static int judge(const bench_soak_t *soak, bench_soak_result_t *result) {
         result->flat = result->flat && bench_soak_is_flat(&result->before[r], &result->after[r]);
     print_result(soak, result);
     tpcomm_status_t status = soak->json_path ? bench_soak_json(soak, result) : TPCOMM_OK;
-    if (result->counts.wrong > 0 || result->counts.checked == 0)
-        return bench_report_wrong("soak", result->counts.wrong, result->counts.checked);
+    int code = bench_verdict("soak", status, result->counts.wrong, result->counts.checked);
+    if (code != BENCH_EXIT_OK) return code;
     if (!result->flat) {
         fprintf(stderr, "tpcomm-bench soak: descriptors, threads or memory have grown\n");
         return BENCH_EXIT_WRONG;
     }
-    return status == TPCOMM_OK ? BENCH_EXIT_OK : bench_report("soak", status);
+    return BENCH_EXIT_OK;
 }
 
 static int run_rank(void *arg, tpcomm_t *comm, bench_device_t *device) {
@@ -238,15 +238,11 @@ int bench_soak_main(int argc, char **argv) {
     bench_options_rest_t rest;
     bench_soak_t soak;
     memset(&soak, 0, sizeof soak);
-    tpcomm_status_t status = bench_options_parse(&table, argc, argv, &settings, &rest);
-    if (status != TPCOMM_OK) return bench_report("soak", status);
-    if (rest.help) {
-        bench_options_help(&table, stdout);
-        return BENCH_EXIT_OK;
-    }
+    int code;
+    if (!bench_options_read(&table, argc, argv, &settings, &rest, &code)) return code;
     job_t job = {&soak, argc, argv};
     bench_ranks_t ranks = bench_ranks_of("soak", argc, argv, &settings.where, run_rank, &job);
-    status = prepare(&settings, &soak);
+    tpcomm_status_t status = prepare(&settings, &soak);
     if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, false);
     return status == TPCOMM_OK ? bench_ranks_run(&ranks) : bench_report("soak", status);
 }

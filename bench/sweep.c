@@ -393,9 +393,8 @@ static int judge(void *arg, const void *result_arg) {
     const bench_sweep_result_t *result = result_arg;
     bench_sweep_print_foot(stdout, sweep, result);
     tpcomm_status_t status = sweep->json_path ? bench_sweep_json(sweep, result) : TPCOMM_OK;
-    if (result->wrong > 0 || result->checked == 0) return bench_report_wrong("sweep", result->wrong, result->checked);
-    if (status != TPCOMM_OK) return bench_report("sweep", status);
-    if (!sweep->verify_path || result->unexpected == 0) return BENCH_EXIT_OK;
+    int code = bench_verdict("sweep", status, result->wrong, result->checked);
+    if (code != BENCH_EXIT_OK || !sweep->verify_path || result->unexpected == 0) return code;
     fprintf(stderr, "tpcomm-bench sweep: --verify-path: %zu measurements took other paths than explain said\n",
             result->unexpected);
     return BENCH_EXIT_WRONG;
@@ -432,16 +431,12 @@ int bench_sweep_main(int argc, char **argv) {
     bench_options_rest_t rest;
     bench_sweep_t sweep;
     memset(&sweep, 0, sizeof sweep);
-    tpcomm_status_t status = bench_options_parse(&table, argc, argv, &settings, &rest);
-    if (status != TPCOMM_OK) return bench_report("sweep", status);
-    if (rest.help) {
-        bench_options_help(&table, stdout);
-        return BENCH_EXIT_OK;
-    }
+    int code;
+    if (!bench_options_read(&table, argc, argv, &settings, &rest, &code)) return code;
     job_t job = {&sweep, argc, argv};
     bench_ranks_t ranks = bench_ranks_of("sweep", argc, argv, &settings.where, run_rank, &job);
     ranks.nccl_log = settings.nccl_evidence;
-    status = prepare(&settings, &sweep);
+    tpcomm_status_t status = prepare(&settings, &sweep);
     note_idle(&settings, &rest, &sweep);
     if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, sweep.how.graph);
     if (status != TPCOMM_OK) return bench_report("sweep", status);

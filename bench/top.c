@@ -318,13 +318,9 @@ static void show(look_t *look, const look_t *before) {
 int bench_top_main(int argc, char **argv) {
     settings_t settings;
     bench_options_rest_t rest;
-    tpcomm_status_t status = bench_options_parse(&table, argc, argv, &settings, &rest);
-    if (status != TPCOMM_OK) return bench_report("top", status);
-    if (rest.help) {
-        bench_options_help(&table, stdout);
-        return BENCH_EXIT_OK;
-    }
-    status = tpc_json_load_library(NULL);
+    int code;
+    if (!bench_options_read(&table, argc, argv, &settings, &rest, &code)) return code;
+    tpcomm_status_t status = tpc_json_load_library(NULL);
     if (status != TPCOMM_OK) return bench_report("top", status);
     look_t *looks = calloc(2, sizeof *looks);
     if (looks == NULL) return bench_report("top", tpc_error(TPCOMM_ERR_NO_MEMORY, "out of memory"));

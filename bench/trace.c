@@ -177,12 +177,9 @@ int bench_trace_main(int argc, char **argv) {
 
     memset(&trace, 0, sizeof trace);
     memset(&histogram, 0, sizeof histogram);
-    status = bench_options_parse(&table, argc, argv, &settings, &rest);
-    if (status == TPCOMM_OK && rest.help) {
-        bench_options_help(&table, stdout);
-        return BENCH_EXIT_OK;
-    }
-    if (status == TPCOMM_OK) status = check_settings(&settings, &histogram);
+    int code;
+    if (!bench_options_read(&table, argc, argv, &settings, &rest, &code)) return code;
+    status = check_settings(&settings, &histogram);
     if (status != TPCOMM_OK) return bench_report("trace", status);
 
     status = bench_trace_read(settings.input, (bench_trace_format_t)settings.format, &trace);

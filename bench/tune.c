@@ -501,7 +501,7 @@ static int judge(void *arg, const void *result_arg) {
                     result->wrong);
     if (result->wrong > 0 || result->checked == 0) {
         fputs("tpcomm-bench tune: nothing is written\n", stderr);
-        return bench_report_wrong("tune", result->wrong, result->checked);
+        return bench_verdict("tune", TPCOMM_OK, result->wrong, result->checked);
     }
     tpcomm_status_t status = bench_tune_write(result, job->settings->output);
     if (status != TPCOMM_OK) return bench_report("tune", status);
@@ -562,14 +562,10 @@ int bench_tune_main(int argc, char **argv) {
     settings_t settings;
     bench_options_rest_t rest;
     job_t job = {.settings = &settings, .argc = argc, .argv = argv};
-    tpcomm_status_t status = bench_options_parse(&table, argc, argv, &settings, &rest);
-    if (status != TPCOMM_OK) return bench_report("tune", status);
-    if (rest.help) {
-        bench_options_help(&table, stdout);
-        return BENCH_EXIT_OK;
-    }
+    int code;
+    if (!bench_options_read(&table, argc, argv, &settings, &rest, &code)) return code;
     bench_ranks_t ranks = bench_ranks_of("tune", argc, argv, &settings.where, run_rank, &job);
-    status = prepare(&settings, &job);
+    tpcomm_status_t status = prepare(&settings, &job);
     if (status == TPCOMM_OK) status = bench_ranks_check(&ranks, settings.mode == MODE_GRAPH);
     return status == TPCOMM_OK ? bench_ranks_run(&ranks) : bench_report("tune", status);
 }
