@@ -292,8 +292,9 @@ TPCOMM_API tpcomm_status_t tpcomm_destroy(tpcomm_t *comm);
 
 /**
  * Break the group on all ranks: every wait of every rank ends with TPCOMM_ERR_ABORTED and the reason.
- * @param reason  text for every rank's error; NULL or "" for none; the first 200 bytes count.
- * Collective: no. Blocks: no. Threads: any, also beside a call in flight. Fails: INVALID_ARG (comm NULL).
+ * @param reason  text for every rank's error; NULL or "" for none; the first 200 bytes count; what is no printable
+ * UTF-8 becomes '?'. Collective: no. Blocks: no. Threads: any, also beside a call in flight. Fails: INVALID_ARG (comm
+ * NULL); INVALID_STATE (in a forked child).
  */
 TPCOMM_API tpcomm_status_t tpcomm_abort(tpcomm_t *comm, const char *reason);
 
@@ -511,7 +512,7 @@ TPCOMM_API tpcomm_status_t tpcomm_barrier(tpcomm_t *comm, tpcomm_stream_t stream
 /**
  * Change the limit of each wait in a collective, from the next wait on, for all ranks of the group on this host.
  * @param timeout_ms  1 or more; there is no "never".
- * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG.
+ * Collective: no. Blocks: no. Threads: any. Fails: INVALID_ARG; INVALID_STATE (in a forked child).
  */
 TPCOMM_API tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeout_ms);
 
@@ -520,7 +521,8 @@ TPCOMM_API tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeou
  * captured already, or no more; tpcomm_stats and tpcomm_rank_info tell (docs/health.md). Off at first, unless
  * TPCOMM_NOTE_WAITS says otherwise. On the cpu device waits are always known.
  * @param on  TPCOMM_ON or TPCOMM_OFF.
- * Collective: no; each rank's own affair. Blocks: no. Threads: any. Fails: INVALID_ARG, DEVICE.
+ * Collective: no; each rank's own affair. Blocks: no. Threads: any. Fails: INVALID_ARG, DEVICE; INVALID_STATE (in a
+ * forked child).
  */
 TPCOMM_API tpcomm_status_t tpcomm_note_waits(tpcomm_t *comm, int32_t on);
 

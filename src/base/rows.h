@@ -13,8 +13,12 @@ enum {
     TPC_ROWS_STRIDED = 1u << 0, /**< in, or the room for the sum, is not packed */
     TPC_ROWS_NO_ROOM = 1u << 1, /**< neither out nor sum is given */
     TPC_ROWS_UNEQUAL = 1u << 2, /**< reduce_scatter: the ranks' parts are not all equally long */
-    TPC_ROWS_RESIDUAL = 1u << 3
+    TPC_ROWS_RESIDUAL = 1u << 3,
+    TPC_ROWS_ENDS = 1u << 30 /**< no rows: of the barrier in tpcomm_finalize, which is no other barrier */
 };
+
+/** Bit of tpcomm_call_t.flags that callers do not have: the barrier in tpcomm_finalize. */
+#define TPC_CALL_ENDS (1u << 30)
 
 /** Of one call on rows; all zero for other calls. Equal on all ranks, or the calls do not match. */
 typedef struct {

@@ -142,8 +142,9 @@ typedef struct {
     uint64_t resolved_ns;                 /**< when last tried; 0: never */
     bool other_user[TPC_UNIX_ALTERNATES]; /**< has this name, and with it no business: not asked again */
     bool joined;
-    bool silent;    /**< somebody did not answer in this round */
-    bool unproved;  /**< somebody did not know the job's secret */
+    bool silent;   /**< somebody did not answer in this round */
+    bool unproved; /**< somebody did not know the job's secret */
+    tpc_room_t room;
     char last[256]; /**< what came of it last, for the text of a timeout */
 } search_t;
 
@@ -215,6 +216,7 @@ static tpcomm_status_t try_unix(search_t *search) {
         int fd;
         if (search->other_user[alternate]) continue;
         int err = tpc_unix_connect(tpc_place_unix_name(search->place, alternate, name), &fd);
+        tpc_room_note(&search->room, err);
         if (err == ECONNREFUSED) continue;
         snprintf(where, sizeof where, "unix socket @%s", name);
         if (err != 0) {
@@ -276,6 +278,7 @@ static tpcomm_status_t try_address(search_t *search, const tpc_address_t *addres
     int fd;
     (void)tpc_address_text(address, where);
     int err = tpc_tcp_connect(address, &fd);
+    tpc_room_note(&search->room, err);
     if (err != 0 && err != EINPROGRESS) {
         snprintf(search->last, sizeof search->last, "%s: %s", where, strerror(err));
         return TPCOMM_OK;
@@ -311,6 +314,7 @@ tpcomm_status_t tpc_join(tpc_bootstrap_t *bootstrap, const tpc_place_t *place, c
     for (uint32_t backoff_ms = BACKOFF_FIRST_MS;;) {
         tpcomm_status_t status = place->unix_name[0] != '\0' ? try_unix(&search) : TPCOMM_OK;
         if (status == TPCOMM_OK && !search.joined) status = try_tcp(&search);
+        if (status == TPCOMM_OK && !search.joined) status = tpc_room_check(&search.room, bootstrap->self.rank);
         if (status != TPCOMM_OK || search.joined) return status;
         if (search.silent && search.patience_ms < PATIENCE_MOST_MS) search.patience_ms *= 2;
         search.silent = false;

@@ -112,9 +112,10 @@ static tpc_pending_t *free_slot(tpc_lobby_t *lobby) {
 static void accept_all(tpc_lobby_t *lobby, int listener_fd, bool local) {
     for (int turn = 0; turn < EVENTS_A_TURN; turn++) {
         int fd = accept4(listener_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+        if (fd < 0 && tpc_room_is_want(errno)) {
             /* The listener stays readable: make room, or at least do not spin. */
             tpc_pending_t *victim = oldest(lobby);
+            tpc_room_note(&lobby->room, errno);
             if (victim)
                 pending_free(lobby, victim);
             else
@@ -122,6 +123,7 @@ static void accept_all(tpc_lobby_t *lobby, int listener_fd, bool local) {
             return;
         }
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        if (fd >= 0) tpc_room_note(&lobby->room, 0);
         if (fd < 0) continue; /* EINTR, or this one connection was gone before it was accepted */
 
         int32_t pid = 0;

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "bootstrap/greeting.h"
+#include "bootstrap/room.h"
 
 #define TPC_LOBBY_PENDING 64
 
@@ -38,6 +39,7 @@ typedef struct {
     tpc_secret_t secret;
     int epoll_fd; /**< readable when tpc_lobby_next may have something to do */
     int unix_fd, tcp_fd;
+    tpc_room_t room; /**< for those who knock */
     tpc_pending_t pending[TPC_LOBBY_PENDING];
 } tpc_lobby_t;
 

@@ -41,6 +41,7 @@ typedef struct {
     tpc_lobby_t *lobby;
     tpc_mesh_t *mesh;
     int self_pidfd;
+    tpc_room_t room; /**< for sockets to lower ranks */
     call_t call[TPCOMM_MAX_RANKS];
 } maker_t;
 
@@ -148,6 +149,7 @@ static tpcomm_status_t call_start(maker_t *maker, call_t *call) {
     const tpc_record_t *record = &maker->peers[call->rank].record;
     if (same_host(maker, call->rank)) {
         int err = tpc_unix_connect(record->unix_name, &call->fd);
+        tpc_room_note(&maker->room, err);
         if (err == 0) {
             call_greet(maker, call, record->unix_name, true);
             return TPCOMM_OK;
@@ -168,6 +170,7 @@ static tpcomm_status_t call_start(maker_t *maker, call_t *call) {
                          record->pid, record->host_id, maker->bootstrap->self.host_id);
     const tpc_address_t *address = &addresses[call->next++ % count];
     int err = tpc_tcp_connect(address, &call->fd);
+    tpc_room_note(&maker->room, err);
     if (err == 0 || err == EINPROGRESS)
         call_move(call, CALL_CONNECTING);
     else
@@ -290,6 +293,9 @@ static tpcomm_status_t run(maker_t *maker, const tpc_deadline_t *deadline) {
         if (status != TPCOMM_OK) return status;
         while (tpc_lobby_next(maker->lobby, &guest)) welcome(maker, &guest);
 
+        status = tpc_room_check(&maker->lobby->room, self->rank);
+        if (status == TPCOMM_OK) status = tpc_room_check(&maker->room, self->rank);
+        if (status != TPCOMM_OK) return status;
         int32_t made = 0;
         for (int32_t rank = 0; rank < self->size; rank++) made += rank != self->rank && maker->mesh->fd[rank] >= 0;
         if (made == self->size - 1 || is_over(maker)) return TPCOMM_OK;

@@ -358,6 +358,8 @@ static tpcomm_status_t collect(meeting_t *meeting, bool failed, const tpc_deadli
             tpcomm_status_t status = welcome(meeting, &guest);
             if (status != TPCOMM_OK && !failed) return status;
         }
+        tpcomm_status_t room = tpc_room_check(&meeting->lobby->room, 0);
+        if (room != TPCOMM_OK && !failed) return room;
         bool all = count_present(meeting) >= meeting->bootstrap->self.size - 1;
         /* Who waits no more wants to hear why, and does not wait for that for long. */
         if (all || meeting->withdrawn || (meeting->died && !failed)) return TPCOMM_OK;

@@ -188,7 +188,7 @@ static tpcomm_status_t break_if_device(tpcomm_t *comm, const tpcomm_call_t *call
 static tpcomm_status_t run_on(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                               const tpc_cuda_call_t *where) {
     tpc_choice_t choice;
-    tpc_rows_t rows = {.hidden = call->hidden};
+    tpc_rows_t rows = {.hidden = call->hidden, .form = (call->flags & TPC_CALL_ENDS) != 0 ? TPC_ROWS_ENDS : 0};
     if (norm != NULL) rows = tpc_rows_of(norm, is_unequal(comm, call));
     tpc_call_key_t key = key_of(comm, call, &rows);
     key.capturing = where->capturing;

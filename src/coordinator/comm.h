@@ -167,6 +167,9 @@ tpcomm_status_t tpc_batch_take(tpcomm_t *comm, const tpcomm_call_t *call, const 
 /** Whether no open batch has calls of comm. Fails: INVALID_STATE. */
 tpcomm_status_t tpc_batch_check_none(const tpcomm_t *comm);
 
+/** Run a host message whose arguments are checked. timeout_ms 0: op_timeout_ms. */
+tpcomm_status_t tpc_comm_host_run(tpcomm_t *comm, const tpcomm_call_t *call, uint32_t timeout_ms);
+
 /** Run a call whose arguments are checked: enter, tpc_comm_run, leave. */
 tpcomm_status_t tpc_comm_run_now(tpcomm_t *comm, const tpcomm_call_t *call, const tpcomm_rms_norm_t *norm,
                                  tpcomm_stream_t stream);

@@ -5,7 +5,7 @@
 #include "base/hook.h"
 #include "coordinator/comm.h"
 
-static tpcomm_status_t run(tpcomm_t *comm, const tpcomm_call_t *call, uint32_t timeout_ms) {
+tpcomm_status_t tpc_comm_host_run(tpcomm_t *comm, const tpcomm_call_t *call, uint32_t timeout_ms) {
     tpc_plane_t *plane = &comm->host;
     tpcomm_status_t status = tpc_comm_enter(comm, plane);
     if (status != TPCOMM_OK) return status;
@@ -41,7 +41,7 @@ tpcomm_status_t tpcomm_host_broadcast(tpcomm_t *comm, void *data, size_t bytes, 
                           .in = data,
                           .out = data,
                           .count = bytes};
-    return run(comm, &call, timeout_ms);
+    return tpc_comm_host_run(comm, &call, timeout_ms);
 }
 
 tpcomm_status_t tpcomm_host_all_gather(tpcomm_t *comm, const void *mine, void *all, size_t bytes, uint32_t timeout_ms) {
@@ -63,12 +63,12 @@ tpcomm_status_t tpcomm_host_all_gather(tpcomm_t *comm, const void *mine, void *a
                           .in = mine,
                           .out = all,
                           .count = bytes};
-    return run(comm, &call, timeout_ms);
+    return tpc_comm_host_run(comm, &call, timeout_ms);
 }
 
 tpcomm_status_t tpcomm_host_barrier(tpcomm_t *comm, uint32_t timeout_ms) {
     tpcomm_status_t status = tpc_comm_check(comm);
     if (status != TPCOMM_OK) return status;
     tpcomm_call_t call = {.struct_size = sizeof call, .coll = TPCOMM_BARRIER};
-    return run(comm, &call, timeout_ms);
+    return tpc_comm_host_run(comm, &call, timeout_ms);
 }

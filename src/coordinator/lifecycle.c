@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "coordinator/abi.h"
 #include "coordinator/comm.h"
 #include "coordinator/report.h"
@@ -65,9 +66,9 @@ tpcomm_status_t tpcomm_finalize(tpcomm_t *comm) {
                          comm->name);
     }
     /* On a GPU there is no stream to say it on. */
-    tpcomm_call_t barrier = {.struct_size = sizeof barrier, .coll = TPCOMM_BARRIER};
+    tpcomm_call_t barrier = {.struct_size = sizeof barrier, .coll = TPCOMM_BARRIER, .flags = TPC_CALL_ENDS};
     bool on_host = comm->agreed.device_kind == TPCOMM_DEVICE_CUDA || tpc_comm_spans(comm);
-    status = on_host ? tpcomm_host_barrier(comm, 0) : tpc_comm_run(comm, &barrier, NULL, NULL);
+    status = on_host ? tpc_comm_host_run(comm, &barrier, 0) : tpc_comm_run(comm, &barrier, NULL, NULL);
     /* Nobody keeps a kernel of this rank waiting now; behind it the caller's stream may go. */
     if (status == TPCOMM_OK && comm->order != NULL)
         (void)tpc_cuda_order_drain(comm->order, atomic_load(&comm->workspace.header->op_timeout_ms));
@@ -111,14 +112,21 @@ tpcomm_status_t tpcomm_destroy(tpcomm_t *comm) {
     return TPCOMM_OK;
 }
 
-tpcomm_status_t tpcomm_abort(tpcomm_t *comm, const char *reason) {
+/* What a forked child did would be done to its parent's job. */
+static tpcomm_status_t check_mine(const tpcomm_t *comm) {
     if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
-    if (comm->fork_generation != tpc_fork_generation())
-        return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s' belongs to the process this one was forked from",
-                         comm->name);
+    if (comm->fork_generation == tpc_fork_generation()) return TPCOMM_OK;
+    return tpc_error(TPCOMM_ERR_INVALID_STATE, "group '%s' belongs to the process this one was forked from",
+                     comm->name);
+}
+
+tpcomm_status_t tpcomm_abort(tpcomm_t *comm, const char *reason) {
+    tpcomm_status_t mine = check_mine(comm);
+    if (mine != TPCOMM_OK) return mine;
     char text[320];
     bool given = reason != NULL && reason[0] != '\0';
     snprintf(text, sizeof text, "tpcomm_abort by rank %d%s%.200s", comm->rank, given ? ": " : "", given ? reason : "");
+    tpc_text_clean(text);
     tpc_failure_place_t place = {.rank = comm->rank};
     tpc_failure_raise(&comm->failure, TPCOMM_ERR_ABORTED, place, text);
     return TPCOMM_OK;
@@ -140,14 +148,16 @@ tpcomm_status_t tpcomm_async_status(const tpcomm_t *comm, tpcomm_error_t *error)
 }
 
 tpcomm_status_t tpcomm_note_waits(tpcomm_t *comm, int32_t on) {
-    if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    tpcomm_status_t mine = check_mine(comm);
+    if (mine != TPCOMM_OK) return mine;
     if (on != TPCOMM_ON && on != TPCOMM_OFF)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "on is %d; it is TPCOMM_ON or TPCOMM_OFF", on);
     return tpc_backend_set_note_waits(&comm->backends, on == TPCOMM_ON);
 }
 
 tpcomm_status_t tpcomm_set_op_timeout(tpcomm_t *comm, uint32_t timeout_ms) {
-    if (comm == NULL) return tpc_error(TPCOMM_ERR_INVALID_ARG, "comm is NULL");
+    tpcomm_status_t mine = check_mine(comm);
+    if (mine != TPCOMM_OK) return mine;
     const tpc_env_row_t *row = &tpc_env_table[TPC_ENV_OP_TIMEOUT_MS];
     if (timeout_ms < row->minimum || timeout_ms > row->maximum)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "timeout_ms is %u; allowed are %llu to %llu", timeout_ms,

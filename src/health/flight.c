@@ -66,7 +66,8 @@ uint64_t tpc_flight_hash(const tpc_flight_record_t *record) {
 }
 
 const char *tpc_flight_text(const tpc_flight_record_t *record, char *text_p, size_t bytes) {
-    int used = snprintf(text_p, bytes, "%s", tpcomm_coll_name(record->coll));
+    bool ends = record->coll == TPCOMM_BARRIER && (record->rows.form & TPC_ROWS_ENDS) != 0;
+    int used = snprintf(text_p, bytes, "%s", ends ? "finalize" : tpcomm_coll_name(record->coll));
     if (record->seq != 0 && used >= 0 && (size_t)used < bytes)
         used += snprintf(text_p + used, bytes - (size_t)used, " seq %llu", (unsigned long long)record->seq);
     if (!tpc_coll_moves_data(record->coll) || used < 0 || (size_t)used >= bytes) return text_p;

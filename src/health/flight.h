@@ -90,6 +90,7 @@ static inline void tpc_flight_fill(tpc_flight_record_t *record_p, const tpcomm_c
     record_p->root = call->root;
     record_p->last_rank = -1;
     record_p->rows.hidden = call->hidden;
+    record_p->rows.form = (call->flags & TPC_CALL_ENDS) != 0 ? TPC_ROWS_ENDS : 0;
 }
 
 /** The next call's record, with its sequence number: in its place, so that nothing is copied, and for the caller to

@@ -36,6 +36,16 @@ static void long_reason(rank_t *rank) {
     CHECK_ERROR_HAS("tpcomm_abort by rank 1: xxx");
 }
 
+/* A reason is somebody's text: it cannot make lines, or move a terminal's cursor. */
+static void odd_reason(rank_t *rank) {
+    tpcomm_error_t error = {.struct_size = sizeof error};
+    CHECK_OK(tpcomm_barrier(rank->comm, NULL));
+    if (rank->rank == 1) CHECK_OK(tpcomm_abort(rank->comm, "\xff%s\n\x1b[31m d\xc3\xa9lai"));
+    CHECK_STATUS(tpcomm_barrier(rank->comm, NULL), TPCOMM_ERR_ABORTED);
+    CHECK_STATUS(tpcomm_async_status(rank->comm, &error), TPCOMM_ERR_ABORTED);
+    CHECK(strcmp(error.text, "tpcomm_abort by rank 1: ?%s??[31m d\xc3\xa9lai") == 0);
+}
+
 static void destroyed_by_peer(int32_t rank, int32_t size, void *arg) {
     (void)size, (void)arg;
     tpcomm_config_t config = ranks_config();
@@ -98,6 +108,7 @@ int main(void) {
     for (int kind = 0; kind < RANKS_KINDS; kind++) {
         ranks_run(kind, 3, &config, abort_while_waiting, NULL);
         ranks_run(kind, 2, &config, long_reason, NULL);
+        ranks_run(kind, 2, &config, odd_reason, NULL);
     }
     ranks_fork(3, destroyed_by_peer, NULL);
     destroyed_while_inside();

@@ -3,7 +3,7 @@
  * Check that ranks which make different calls all get MISMATCH with both calls in the text, that nobody gets wrong data
  * with success, and that the group is then failed for good (W13, H19, F1): counts, dtypes, ops, paths, collectives,
  * roots and rows; also where the bytes are the same, so that nothing but the call itself differs; of every collective;
- * 2 and 3 ranks; threads and processes.
+ * 2 and 3 ranks; threads and processes; and a barrier too many at the end.
  */
 #include "multirank/ranks.h"
 
@@ -137,8 +137,19 @@ static void body(rank_t *rank) {
     free(other);
 }
 
+/* One rank has a barrier more than the others, who end: neither is taken for the other. */
+static void one_barrier_more(rank_t *rank) {
+    bool odd = rank->rank == rank->size - 1;
+    CHECK_OK(tpcomm_barrier(rank->comm, NULL));
+    CHECK_STATUS(odd ? tpcomm_barrier(rank->comm, NULL) : tpcomm_finalize(rank->comm), TPCOMM_ERR_MISMATCH);
+    CHECK_ERROR_HAS("finalize seq 2");
+    CHECK_ERROR_HAS("barrier seq 2");
+    CHECK_STATUS(tpcomm_finalize(rank->comm), TPCOMM_ERR_MISMATCH);
+}
+
 int main(void) {
     tpcomm_config_t config = ranks_config();
+    for (int kind = 0; kind < RANKS_KINDS; kind++) ranks_run(kind, 3, &config, one_barrier_more, NULL);
     for (int kind = 0; kind < RANKS_KINDS; kind++)
         for (int32_t size = 2; size <= 3; size++)
             for (size_t m = 0; m < sizeof mistakes / sizeof *mistakes; m++) {

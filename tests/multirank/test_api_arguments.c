@@ -193,6 +193,11 @@ static void misuse(void) {
     if (child == 0) {
         CHECK_STATUS(tpcomm_barrier(comms[0], NULL), TPCOMM_ERR_INVALID_STATE);
         CHECK_ERROR_HAS("fork");
+        /* What it asks for would come about in its parent's job. */
+        CHECK_STATUS(tpcomm_set_op_timeout(comms[0], 1), TPCOMM_ERR_INVALID_STATE);
+        CHECK_STATUS(tpcomm_note_waits(comms[0], TPCOMM_ON), TPCOMM_ERR_INVALID_STATE);
+        CHECK_STATUS(tpcomm_abort(comms[0], "of a child"), TPCOMM_ERR_INVALID_STATE);
+        CHECK_ERROR_HAS("fork");
         CHECK_OK(tpcomm_destroy(comms[0]));
         CHECK_OK(tpcomm_destroy(comms[1]));
         _Exit(0);
@@ -201,6 +206,9 @@ static void misuse(void) {
     CHECK_EQ(waitpid(child, &how, 0), child);
     CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
     CHECK_OK(tpcomm_async_status(comms[0], NULL));
+    tpcomm_info_t facts = {.struct_size = sizeof facts};
+    CHECK_OK(tpcomm_comm_info(comms[0], &facts));
+    CHECK_EQ(facts.op_timeout_ms, config.op_timeout_ms);
     CHECK_EQ(pthread_create(&thread, NULL, call_in_thread, comms[0]), 0);
     CHECK_OK(tpcomm_barrier(comms[1], NULL));
     CHECK_EQ(pthread_join(thread, NULL), 0);
