@@ -26,7 +26,7 @@
 #include <functional>
 #include <string>
 
-#include <vector_types.h>
+#include "device_side.h"
 
 namespace hostrun {
 
@@ -88,11 +88,6 @@ void begin(int ranks, const config_t &config);
  * error. */
 unsigned char *allocate(int rank, size_t bytes, const char *name);
 
-struct launch_t {
-    dim3 grid, block;
-    bool early = false; /**< dependent launch: may begin when all blocks of the one before have released it or ended */
-    std::function<void()> thread;
-};
 /** Put a launch into the rank's one stream. */
 void enqueue(int rank, launch_t launch);
 
@@ -117,33 +112,6 @@ int64_t steps_done();
 
 /** Called by a kernel's thread: ends the run with this text. */
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* ------------------------------------------------------------------ kernels, through ptx_host.h and shim/ */
-
-void strong_store(void *to, const void *value, int bytes);
-void strong_load(const void *from, void *value, int bytes);
-/** Brings nothing near, but must lie in an allocation. */
-void prefetch(const void *at);
-/** Stores value if 0 is there; returns what was there. */
-uint64_t strong_claim(uint64_t *word, uint64_t value);
-/** Adds; returns what was there. */
-uint32_t strong_add(uint32_t *word, uint32_t number);
-void fence();
-void barrier();
-/** Dependent launch: the launches before this thread's have ended, and their stores are in memory. */
-void await_predecessor();
-void release_successor();
-/** After a strong load: what came before the store that it read is seen. */
-void acquire();
-/** Of the block's threads 0 to threads - 1 alone, at the barrier of this number: whether any says yes. */
-bool team_any(unsigned id, unsigned threads, bool mine);
-/** What the thread of the same warp gives whose number differs in these bits; all 32 meet here. */
-float warp_exchange(float x, int bits);
-/** Memory of the block, filled with garbage; the same for all its threads that name it. Not checked for races. */
-void *block_memory(const char *name, size_t bytes);
-/** Nothing new was seen since the last pause: sleep until a store changes one of the words loaded since then. */
-void pause();
-uint64_t clock_ns();
 
 /* A plain access follows; pc: where. Does nothing outside device memory. */
 void plain_load(const void *from, int bytes, const void *pc);

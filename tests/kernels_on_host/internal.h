@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hostrun.h"
+#include "stack.h"
 
 namespace hostrun {
 
@@ -35,10 +36,7 @@ struct plain_t {
 enum fiber_state_t { READY, ASLEEP, AT_BARRIER, AT_PREDECESSOR, ENDED };
 
 /** One thread of a kernel. */
-struct fiber_t {
-    char *stack;
-    void *stack_pointer, *fake_stack;
-
+struct fiber_t : stack_user_t {
     block_t *block;
     int index; /**< in its block */
     uint3 thread_index;

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** The host half of signal.cuh: the same functions, played by the harness. */
+/** The host half of signal.cuh: the same functions, played by what device_side.h names. */
 #ifndef TPC_KERNELS_ON_HOST_PTX_HOST_H
 #define TPC_KERNELS_ON_HOST_PTX_HOST_H
 
 #include <string.h>
 
-#include "faults.h"
-#include "hostrun.h"
+#include "device_side.h"
 
 #define TPC_DEVICE     inline
 #define TPC_LOOK_EVERY 2 /* a waiting thread soon finds out that nothing happens, and sleeps */
+#ifdef HOSTRUN_LIVE
+#define TPC_FAULT(name)        false
+#define TPC_HOST_LOOK_TICKS    2 /* as on a GPU (signal.cuh) */
+#define TPC_LONGEST_STOP_TICKS 54931640
+#else
+#include "faults.h"
 /* Time stands still while anybody can go on, and a thread sleeps on the words it has looked at: all at once. */
 #define TPC_HOST_LOOK_TICKS    0
 #define TPC_LONGEST_STOP_TICKS 152588 /* 10 s */
+#endif
 
 TPC_DEVICE void packet_store(void *slot, packet_t packet) {
     hostrun::strong_store(slot, &packet, 16);

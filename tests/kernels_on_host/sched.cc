@@ -208,6 +208,12 @@ uint64_t clock_ns() {
 
 /* ------------------------------------------------------------------ launches */
 
+/* The stream of rank r is the pointer r + 1. */
+cudaError_t launch_on(cudaStream_t stream, launch_t launch) {
+    enqueue((int)((intptr_t)stream - 1), std::move(launch));
+    return cudaSuccess;
+}
+
 void enqueue(int rank, launch_t launch) {
     grid_t *grid = new grid_t();
     scenario.grids.emplace_back(grid);

@@ -13,10 +13,13 @@
 #include <tuple>
 #include <utility>
 
+#ifdef HOSTRUN_LIVE
+#include <cuda_runtime_api.h> /* of which tests/cuda_on_host has the functions */
+#endif
 #include <driver_types.h>
 #include <vector_functions.h>
 
-#include "../hostrun.h"
+#include "../device_side.h"
 
 #undef __global__
 #undef __device__
@@ -91,8 +94,10 @@ static inline int __ffs(int x) {
 template <typename T> static inline bool isnan(T x) {
     return __builtin_isnan(x);
 }
+static inline unsigned atomicAdd(unsigned *word, unsigned number) {
+    return hostrun::strong_add(word, number);
+}
 
-/** The stream of rank r is the pointer r + 1. */
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Parameters...),
                                Arguments &&...arguments) {
@@ -104,8 +109,15 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
             launch.early = config->attrs[i].val.programmaticStreamSerializationAllowed != 0;
     std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
     launch.thread = [kernel, values] { std::apply(kernel, values); };
-    hostrun::enqueue((int)((intptr_t)config->stream - 1), std::move(launch));
-    return cudaSuccess;
+    return hostrun::launch_on(config->stream, std::move(launch));
 }
+
+#ifdef HOSTRUN_LIVE
+template <typename... Parameters>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks_p, void (*kernel)(Parameters...), int threads,
+                                                          size_t shared) {
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks_p, (const void *)kernel, threads, shared);
+}
+#endif
 
 #endif
