@@ -28,10 +28,18 @@ if(NOT TPCOMM_CJSON_INCLUDE_DIR)
 endif()
 mark_as_advanced(TPCOMM_CJSON_INCLUDE_DIR)
 
-# tpc_sources(FILE ...): add files of the calling folder to the library.
+# tpc_sources([WITH_CUDA | WITHOUT_CUDA] FILE ...): add files of the calling folder to the library, or to that of such a build alone. What a
+# build with CUDA has is known in every build: TPC_SOURCES_WITH_CUDA (tests/cuda_on_host).
 function(tpc_sources)
-  foreach(file IN LISTS ARGN)
-    set_property(GLOBAL APPEND PROPERTY TPC_SOURCES "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
+  cmake_parse_arguments(S "WITH_CUDA;WITHOUT_CUDA" "" "" ${ARGN})
+  foreach(file IN LISTS S_UNPARSED_ARGUMENTS)
+    set(path "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
+    if(NOT (S_WITH_CUDA AND NOT TPCOMM_HAVE_CUDA) AND NOT (S_WITHOUT_CUDA AND TPCOMM_HAVE_CUDA))
+      set_property(GLOBAL APPEND PROPERTY TPC_SOURCES "${path}")
+    endif()
+    if(NOT S_WITHOUT_CUDA)
+      set_property(GLOBAL APPEND PROPERTY TPC_SOURCES_WITH_CUDA "${path}")
+    endif()
   endforeach()
 endfunction()
 

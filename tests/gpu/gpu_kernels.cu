@@ -3,11 +3,39 @@
 
 #include "custom_ar/ar_abi.h"
 
+#ifdef __CUDACC__
+
 static __device__ unsigned long long now_ns() {
     unsigned long long now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     return now;
 }
+
+static __device__ void await_predecessor() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+static __device__ void release_successor() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+#else /* tests/cuda_on_host */
+
+#include <cuda_runtime.h>
+
+using hostrun::await_predecessor;
+using hostrun::release_successor;
+
+static unsigned long long now_ns() {
+    hostrun::pause(); /* others go on */
+    return hostrun::clock_ns();
+}
+
+#endif
 
 static __global__ void wait_kernel(unsigned ms) {
     const unsigned long long end = now_ns() + ms * 1000000ull;
@@ -17,9 +45,7 @@ static __global__ void wait_kernel(unsigned ms) {
 
 static __global__ void late_copy_kernel(unsigned *to, const unsigned *from, size_t words, unsigned us) {
     const unsigned long long end = now_ns() + us * 1000ull;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
+    release_successor();
     while (now_ns() < end) {
     }
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x)
@@ -31,12 +57,6 @@ static __global__ void differ_kernel(const unsigned *a, const unsigned *b, size_
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x)
         mine += a[i] != b[i];
     if (mine != 0) atomicAdd(count, mine);
-}
-
-static __device__ void await_predecessor() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }
 
 static __global__ void occupy_dependent_kernel(unsigned ms) {
