@@ -361,7 +361,7 @@ cudaError_t launch_on(cudaStream_t handle, launch_t launch) {
     static const char *const kernels = getenv("CUDA_ON_HOST_KERNELS");
     static const bool none = kernels != nullptr && strcmp(kernels, "none") == 0;
     if (none) return cudaSuccess;
-    return runtime_call("cudaLaunchKernelExC", CONTEXT_NEEDED, [&](std::unique_lock<std::mutex> &) {
+    return runtime_call("cudaLaunchKernelExC", CONTEXT_NEEDED, [&](std::unique_lock<std::mutex> &held) {
         stream_t *stream = stream_of(handle);
         unsigned threads = launch.block.x * launch.block.y * launch.block.z;
         if (stream == nullptr || stream->context != current_context()) return cudaErrorInvalidResourceHandle;
@@ -369,6 +369,7 @@ cudaError_t launch_on(cudaStream_t handle, launch_t launch) {
             threads == 0 || threads > SM_THREADS)
             return cudaErrorInvalidConfiguration;
         bool early = launch.early;
+        if (stream->capture == nullptr) stream_make_room(held, stream);
         return stream_put(stream, {work_t::KERNEL, nullptr, std::move(launch)}, early);
     });
 }

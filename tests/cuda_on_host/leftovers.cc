@@ -11,6 +11,9 @@
 
 #include "runtime.h"
 
+/* The library's: what its graphs kept goes with the next communicator, or here. How many are kept still. */
+extern "C" int32_t tpc_kept_sweep(void);
+
 namespace host_cuda {
 
 struct made_t {
@@ -40,6 +43,7 @@ void nothing_made() {
 static int look(int status) {
     const char *allowed = getenv("CUDA_ON_HOST_LEFTOVERS");
     if (status != 0 || forked() || allowed != nullptr) return status;
+    for (int ms = 0; ms < 1000 && tpc_kept_sweep() > 0; ms++) usleep(1000);
     std::lock_guard<std::mutex> held(lock);
     for (const auto &[what, made] : left)
         fprintf(stderr, "cuda_on_host: left behind: %s of %zu bytes (%p), made in %s:%d\n", made.kind, made.bytes, what,

@@ -24,6 +24,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -147,6 +148,7 @@ struct stream_t {
     item_p last; /**< NULL: nothing was enqueued */
     std::shared_ptr<capture_t> capture;
     std::vector<dependency_t> ends; /**< what its capture ends with here */
+    std::deque<item_p> launches;    /**< the last of them, for stream_make_room */
 };
 
 struct event_t {
@@ -169,6 +171,9 @@ struct capture_t {
 /** NULL: not a stream. */
 stream_t *stream_of(cudaStream_t handle);
 stream_t *stream_new(context_t *context);
+/** A stream takes so many launches; the next waits inside the call. */
+enum { STREAM_LAUNCHES = 1024 };
+void stream_make_room(std::unique_lock<std::mutex> &held, stream_t *stream);
 /** Enqueue, or capture. */
 cudaError_t stream_put(stream_t *stream, work_t work, bool early);
 /** Behind everything that was enqueued. */

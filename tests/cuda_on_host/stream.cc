@@ -12,7 +12,7 @@ static std::set<event_t *> &events = *new std::set<event_t *>;
 
 stream_t *stream_new(context_t *context) {
     static unsigned long long id;
-    stream_t *stream = new stream_t{context, ++id, nullptr, nullptr, {}};
+    stream_t *stream = new stream_t{context, ++id, nullptr, nullptr, {}, {}};
     streams.insert(stream);
     context->streams.insert(stream);
     return stream;
@@ -34,9 +34,16 @@ void stream_append(stream_t *stream, const item_p &item, bool early) {
     stream->last = item;
 }
 
+void stream_make_room(std::unique_lock<std::mutex> &held, stream_t *stream) {
+    while (!stream->launches.empty() && stream->launches.front()->done) stream->launches.pop_front();
+    if (stream->launches.size() >= STREAM_LAUNCHES) item_wait(held, item_p(stream->launches.front()));
+}
+
 cudaError_t stream_put(stream_t *stream, work_t work, bool early) {
     if (stream->capture != nullptr) return capture_put(stream, std::move(work), early);
+    bool launch = work.kind == work_t::KERNEL;
     stream_append(stream, item_new(std::move(work), stream->context->device), early);
+    if (launch) stream->launches.push_back(stream->last);
     return cudaSuccess;
 }
 

@@ -344,7 +344,7 @@ void gpu_three_in_a_graph(gpu_rank_t *rank, const tpcomm_path_t paths[3], const 
     CUDA_OK(cudaStreamEndCapture(rank->stream, &graph));
     CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
     CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* instantiated everywhere before a kernel waits */
-    for (uint64_t replay = 0; replay < replays; replay++) {
+    for (uint64_t replay = 0; replay < (uint64_t)gpu_rounds((int)replays); replay++) {
         for (int k = 0; k < 3; k++)
             gpu_pattern_in(rank, rank->in + k * MIB, TPCOMM_BF16, 3 * replay + (uint64_t)k, counts[k]);
         CUDA_OK(cudaMemsetAsync(rank->out, 0xEE, 3 * MIB, rank->stream));

@@ -38,6 +38,15 @@ int gpu_count(void);
  */
 bool gpu_dry(void);
 
+/** So many rounds; where this machine plays the device (tests/cuda_on_host), as many as it has the time for. */
+static inline int gpu_rounds(int rounds) {
+#ifdef CUDA_ON_HOST
+    return rounds <= 2 ? rounds : rounds < 100 ? 2 : rounds / 50;
+#else
+    return rounds;
+#endif
+}
+
 /** A config for GPU tests: sharing on, short limits. */
 tpcomm_config_t gpu_config(void);
 

@@ -31,7 +31,7 @@ static void replays(gpu_rank_t *rank) {
         plan_make(&plan, rank, calls[c], true);
         cudaGraph_t graph = plan_capture(&plan, rank);
         cudaGraphExec_t exec = instantiate(rank, graph);
-        for (uint64_t run = 0; run < 1000; run++) {
+        for (uint64_t run = 0; run < (uint64_t)gpu_rounds(1000); run++) {
             plan_fill(&plan, rank, run);
             CUDA_OK(cudaGraphLaunch(exec, rank->stream));
             plan_check(&plan, rank, run, "replay");
@@ -52,7 +52,7 @@ static void in_any_order(gpu_rank_t *rank) {
         graphs[g] = plan_capture(&plans[g], rank);
         execs[g] = instantiate(rank, graphs[g]);
     }
-    for (uint64_t run = 0; run < 300; run++) {
+    for (uint64_t run = 0; run < (uint64_t)gpu_rounds(300); run++) {
         uint64_t what = random_next(&seed) % 3;
         plan_t *plan = &plans[random_next(&seed) % 2];
         plan_fill(plan, rank, run);
@@ -84,7 +84,7 @@ static void children(gpu_rank_t *rank) {
     cudaGraphExec_t exec = instantiate(rank, parent);
     CUDA_OK(cudaGraphDestroy(parent));
     gpu_together(rank);
-    for (uint64_t run = 0; run < 100; run++) {
+    for (uint64_t run = 0; run < (uint64_t)gpu_rounds(100); run++) {
         plan_fill(&plan, rank, run);
         CUDA_OK(cudaGraphLaunch(exec, rank->stream));
         plan_check(&plan, rank, run, "child graphs");
@@ -131,7 +131,7 @@ static void two_streams(gpu_rank_t *rank) {
      */
     CHECK_EQ(count_edges(graph), 22);
     cudaGraphExec_t exec = instantiate(rank, graph);
-    for (uint64_t run = 0; run < 200; run++) {
+    for (uint64_t run = 0; run < (uint64_t)gpu_rounds(200); run++) {
         plan_fill(&plan, rank, run);
         CUDA_OK(cudaGraphLaunch(exec, rank->stream));
         plan_check(&plan, rank, run, "two streams of one capture");
@@ -139,7 +139,7 @@ static void two_streams(gpu_rank_t *rank) {
     CHECK_OK(tpcomm_async_status(rank->comm, NULL));
     destroy(rank, graph, exec);
     /* Eager calls, too. */
-    for (uint64_t run = 0; run < 50; run++) {
+    for (uint64_t run = 0; run < (uint64_t)gpu_rounds(50); run++) {
         plan_fill(&plan, rank, run);
         CUDA_OK(cudaEventRecord(forked, rank->stream));
         CUDA_OK(cudaStreamWaitEvent(side, forked, 0));

@@ -116,6 +116,12 @@ static void timed_out(void) {
     leave();
 }
 
+/* Graphs' memory is given back by the next communicator, or here. */
+static void sweep(void) {
+    for (int i = 0; i < 2000 && tpc_kept_sweep() > 0; i++) usleep(1000);
+    CHECK_EQ(tpc_kept_sweep(), 0);
+}
+
 static void captured(void) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
@@ -129,6 +135,7 @@ static void captured(void) {
         CUDA_OK(cudaGraphDestroy(graph));
     }
     leave();
+    sweep(); /* CUDA tells of the graphs' end when it likes */
 }
 
 /* Where the device's memory is shared a step that fails may be made up for by another way. */
@@ -162,12 +169,6 @@ static void one_cycle(int cycle) {
         ends[cycle / 2 % 6]();
     else
         failing(cycle / 2);
-}
-
-/* Graphs' memory is given back by the next communicator, or here. */
-static void sweep(void) {
-    for (int i = 0; i < 2000 && tpc_kept_sweep() > 0; i++) usleep(1000);
-    CHECK_EQ(tpc_kept_sweep(), 0);
 }
 
 static void cycles(void *arg) {
@@ -215,7 +216,7 @@ static void all_at_once(void *arg) {
     tpcomm_config_t config = gpu_config();
     (void)arg;
     config.workspace_bytes = 1 << 20;
-    for (int life = 0; life < LIVES; life++) {
+    for (int life = 0; life < gpu_rounds(LIVES); life++) {
         goer_t goers[MANY];
         tpcomm_t *comms[MANY];
         pthread_barrier_t together;

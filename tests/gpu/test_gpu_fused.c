@@ -382,7 +382,7 @@ static void graph(gpu_rank_t *rank, tpcomm_path_t path) {
     CUDA_OK(cudaGraphInstantiate(&exec, captured, 0));
     CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* instantiated everywhere before a kernel waits */
     host_t host = host_of(&p);
-    for (uint64_t replay = 0; replay < 30; replay++) {
+    for (uint64_t replay = 0; replay < (uint64_t)gpu_rounds(30); replay++) {
         plan.seed = 10 + replay;
         send_inputs(&plan, rank, &p, host);
         CUDA_OK(cudaGraphLaunch(exec, rank->stream));

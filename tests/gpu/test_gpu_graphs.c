@@ -77,7 +77,8 @@ static void many_calls(gpu_rank_t *rank) {
         lay_out(rank, &captured, calls[c], counts);
         capture(rank, &captured);
         gpu_together(rank);
-        for (uint64_t turn = 0; turn < REPLAYS / (c == 3 ? 4 : 1); turn++) replay(rank, &captured, turn, rank->stream);
+        for (uint64_t turn = 0; turn < (uint64_t)gpu_rounds(REPLAYS / (c == 3 ? 4 : 1)); turn++)
+            replay(rank, &captured, turn, rank->stream);
         gpu_together(rank);
         drop(&captured);
         gpu_together(rank);

@@ -115,7 +115,7 @@ static void graphs(gpu_rank_t *rank) {
     CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* instantiation done everywhere before a kernel waits */
     unsigned char *host = malloc(total), *want = malloc(total);
     CHECK(host && want);
-    for (uint64_t replay = 0; replay < 100; replay++) {
+    for (uint64_t replay = 0; replay < (uint64_t)gpu_rounds(100); replay++) {
         for (int k = 0; k < 3; k++)
             pattern_fill(PATTERN_BITS, TPCOMM_BF16, replay * 3 + (uint64_t)k, rank->rank, counts[k], host + at[k]);
         send(rank, rank->in, host, total);

@@ -35,7 +35,7 @@ static void opposite(const gpu_rank_t *rank, const pair_t *pair) {
         for (int which = 0; which < 2; which++)
             gpu_pattern_in(rank, pair->in[which], TPCOMM_BF16, (uint64_t)(2 * p + which), COUNT);
         gpu_together(rank);
-        for (int round = 0; round < ROUNDS; round++)
+        for (int round = 0; round < gpu_rounds(ROUNDS); round++)
             for (int i = 0; i < 2; i++) {
                 int which = i ^ (rank->rank & 1);
                 call_one(pair, which, paths[which == 0 ? p % PATHS : p / PATHS]);

@@ -49,7 +49,7 @@ static void back_to_back(gpu_rank_t *rank) {
     unsigned *bad = new_count(rank);
     for (int c = 0; c < 2; c++) {
         CUDA_OK(cudaMemsetAsync(rank->out, 0xFF, rank->room, rank->stream)); /* NaN */
-        for (int round = 0; round < 1000; round++) {
+        for (int round = 0; round < gpu_rounds(1000); round++) {
             one_round(rank, round, counts[c], bad);
             not_too_many(rank, round);
         }
@@ -59,7 +59,7 @@ static void back_to_back(gpu_rank_t *rank) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     CUDA_OK(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeThreadLocal));
-    for (int round = 0; round < 200; round++) one_round(rank, round, 2048, bad);
+    for (int round = 0; round < gpu_rounds(200); round++) one_round(rank, round, 2048, bad);
     CUDA_OK(cudaStreamEndCapture(rank->stream, &graph));
     CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
     gpu_together(rank);
@@ -76,7 +76,7 @@ static void back_to_back(gpu_rank_t *rank) {
 static void overwritten(gpu_rank_t *rank) {
     static const size_t sizes[] = {16, 48, 1024, 4096, 20480, 65536};
     unsigned *bad = new_count(rank);
-    for (int round = 0; round < 1000; round++) {
+    for (int round = 0; round < gpu_rounds(1000); round++) {
         tpcomm_dtype_t dtype = round / 6 % 2 ? TPCOMM_BF16 : TPCOMM_F32;
         size_t bytes = sizes[round % 6];
         unsigned mine, want[3];
@@ -138,7 +138,7 @@ static void soak(gpu_rank_t *rank) {
         gpu_pattern_in(rank, rank->in, TPCOMM_BF16, 7, count);
         CHECK_OK(tpcomm_all_reduce(rank->comm, rank->in, first, count, TPCOMM_BF16, TPCOMM_SUM, rank->stream));
         gpu_pattern_check(rank, first, TPCOMM_BF16, 7, count, "first round");
-        for (int round = 0; round < SOAK_ROUNDS; round++) {
+        for (int round = 0; round < gpu_rounds(SOAK_ROUNDS); round++) {
             CHECK_OK(tpcomm_all_reduce(rank->comm, rank->in, rank->out, count, TPCOMM_BF16, TPCOMM_SUM, rank->stream));
             CUDA_OK((cudaError_t)gpu_kernel_differ(rank->out, first, sizes[s], differ, rank->stream));
             not_too_many(rank, round);
