@@ -51,7 +51,8 @@ tpcomm_config_t gpu_config(void) {
                              .device_kind = gpu_dry() ? TPCOMM_DEVICE_CPU : TPCOMM_DEVICE_CUDA,
                              .init_timeout_ms = 60000,
                              .op_timeout_ms = 20000,
-                             .share_device = TPCOMM_ON};
+                             .share_device = TPCOMM_ON,
+                             .workspace_bytes = GPU_WORKSPACE_BYTES};
 }
 
 void gpu_stream_new(cudaStream_t *stream_p) {

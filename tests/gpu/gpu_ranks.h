@@ -38,14 +38,23 @@ int gpu_count(void);
  */
 bool gpu_dry(void);
 
-/** So many rounds; where this machine plays the device (tests/cuda_on_host), as many as it has the time for. */
-static inline int gpu_rounds(int rounds) {
+/**
+ * So many rounds, a message of so many elements that fills the device, and how much of it a group takes; where this
+ * machine plays it (tests/cuda_on_host), what it has the time for, and what fills it.
+ */
 #ifdef CUDA_ON_HOST
+static inline int gpu_rounds(int rounds) {
     return rounds <= 2 ? rounds : rounds < 100 ? 2 : rounds / 50;
-#else
-    return rounds;
-#endif
 }
+#define GPU_FILLING(count)  ((count) / 16)
+#define GPU_WORKSPACE_BYTES (8 << 20) /* it is filled page by page for each group */
+#else
+static inline int gpu_rounds(int rounds) {
+    return rounds;
+}
+#define GPU_FILLING(count)  (count)
+#define GPU_WORKSPACE_BYTES 0 /* the library's choice */
+#endif
 
 /** A config for GPU tests: sharing on, short limits. */
 tpcomm_config_t gpu_config(void);

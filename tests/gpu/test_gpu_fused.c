@@ -314,12 +314,13 @@ static plan_t draw(uint64_t seed, int32_t size) {
 }
 
 static void drawn(gpu_rank_t *rank) {
-    for (uint64_t seed = 1; seed <= 90; seed++) {
+    for (uint64_t seed = 1; seed <= (uint64_t)gpu_rounds(90); seed++) {
         plan_t plan = draw(seed, rank->size);
         one(rank, &plan);
         if (seed % 4 == 0) gather(rank, &plan);
     }
-    static const size_t tokens[] = {128, 600, 2048}; /* more rows than blocks, and several launches */
+    static const size_t tokens[] = {128, GPU_FILLING(600),
+                                    GPU_FILLING(2048)}; /* more rows than blocks, and several launches */
     for (int t = 0; t < 3; t++) {
         plan_t plan = {.dtype = TPCOMM_BF16,
                        .weight_dtype = TPCOMM_BF16,
@@ -347,7 +348,7 @@ static void drawn(gpu_rank_t *rank) {
 static void alone(gpu_rank_t *rank) {
     gpu_rank_t self = *rank;
     self.size = 1;
-    for (uint64_t seed = 1; seed <= 60; seed++) {
+    for (uint64_t seed = 1; seed <= (uint64_t)gpu_rounds(60); seed++) {
         plan_t plan = draw(seed, 1);
         plan.scatters = plan.sum = false;
         place_t p = place_of(&plan, &self);

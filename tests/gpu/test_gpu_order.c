@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "gpu/gpu_ranks.h"
 
-enum { ROUNDS = 60, COUNT = 2 << 20 };
+enum { ROUNDS = 60, COUNT = GPU_FILLING(2 << 20) };
 static const tpcomm_path_t paths[] = {TPCOMM_PATH_ONESHOT, TPCOMM_PATH_TWOSHOT, TPCOMM_PATH_RING};
 enum { PATHS = sizeof paths / sizeof *paths };
 
@@ -47,6 +47,7 @@ static void opposite(const gpu_rank_t *rank, const pair_t *pair) {
                               "in opposite order");
         }
     }
+    gpu_together(rank); /* the second group may be destroyed */
 }
 
 /* Each rank's first kernel waits for one that stands behind the peer's first. */
