@@ -13,7 +13,7 @@
 /** In host memory that all ranks of a group share. Behind it, where no kernel looks: what each rank says it calls. */
 typedef struct {
     tpc_ar_report_t reports[TPCOMM_MAX_RANKS];
-    _Atomic int32_t users[TPCOMM_MAX_RANKS]; /* peer_mem/device_memory.h */
+    _Atomic uint64_t users[TPCOMM_MAX_RANKS]; /* peer_mem/device_memory.h */
     tpc_pulse_t pulse;
 } tpc_ar_control_t;
 

@@ -8,6 +8,7 @@
 
 #include "base/hook.h"
 #include "base/log.h"
+#include "bootstrap/host.h"
 
 /* Of each pair and direction; less where the memory is small. */
 #define PROBE_BYTES 65536u
@@ -134,6 +135,15 @@ static tpcomm_status_t probe_pairs(tpc_device_memory_t *memory, tpc_bootstrap_t 
 
 /* ------------------------------------------------------------------ one way of sharing */
 
+/* In words of users. LEFT: the owner has gone, and the last peer frees; ranks of one process can do so for each other.
+ */
+#define LEFT (UINT64_C(1) << 63)
+_Static_assert(TPCOMM_MAX_RANKS < 63, "a bit for each rank");
+
+static uint64_t bit_of(int32_t rank) {
+    return UINT64_C(1) << rank;
+}
+
 static tpcomm_status_t create(tpc_device_memory_t *memory, tpc_share_offer_t *offer, int *fd_p,
                               const tpc_deadline_t *deadline) {
     const tpc_share_method_t *method = memory->method;
@@ -163,7 +173,7 @@ static tpcomm_status_t open_all(tpc_device_memory_t *memory, const tpc_cuda_fact
         status = memory->method->open(&memory->share, &facts[r], memory->same_process[r], &offers[r], fds[r], &pointer);
         if (status != TPCOMM_OK) return status;
         memory->mapped[r] = pointer;
-        atomic_fetch_add(&memory->users[r], 1);
+        atomic_fetch_or(&memory->users[r], bit_of(memory->rank));
     }
     return status;
 }
@@ -217,7 +227,9 @@ tpcomm_status_t tpc_device_memory_open(tpc_bootstrap_t *bootstrap, const tpc_tea
     char reasons[TPC_ERROR_BYTES] = "";
     empty.share = (tpc_share_t){.facts = &facts[team->me], .rank = team->me, .bytes = plan->bytes};
     for (int32_t r = 0; r < team->n; r++) {
-        empty.same_process[r] = tpc_bootstrap_member(bootstrap, team->ranks[r])->same_process;
+        const tpc_member_t *member = tpc_bootstrap_member(bootstrap, team->ranks[r]);
+        empty.same_process[r] = member->same_process;
+        empty.pidfds[r] = member->pidfd;
         empty.share.several_processes = empty.share.several_processes || !empty.same_process[r];
     }
     const tpc_share_method_t *const *place = plan->methods;
@@ -246,14 +258,10 @@ tpcomm_status_t tpc_device_memory_open(tpc_bootstrap_t *bootstrap, const tpc_tea
                      reasons[0] ? reasons : "no way of sharing is left to try");
 }
 
-/* Set in a word of users: the owner has gone, and the last peer frees. Ranks of one process can do so for each other.
- */
-enum { LEFT = 1 << 30 };
-
 static void let_go(tpc_device_memory_t *memory, int32_t r) {
     const tpc_share_method_t *method = memory->method;
     method->close(&memory->share, memory->mapped[r], memory->same_process[r]);
-    if (atomic_fetch_sub(&memory->users[r], 1) == LEFT + 1) {
+    if (atomic_fetch_and(&memory->users[r], ~bit_of(memory->rank)) == (LEFT | bit_of(memory->rank))) {
         tpc_share_t theirs = {
             .facts = memory->share.facts, .rank = r, .bytes = memory->share.bytes, .own = memory->mapped[r]};
         method->destroy(&theirs);
@@ -263,18 +271,25 @@ static void let_go(tpc_device_memory_t *memory, int32_t r) {
 }
 
 static bool leave_to_peers(tpc_device_memory_t *memory) {
-    _Atomic int32_t *users = &memory->users[memory->rank];
+    _Atomic uint64_t *users = &memory->users[memory->rank];
     if (memory->method->scope != TPC_SHARE_WITHIN_PROCESS) return false;
-    if (atomic_fetch_add(users, LEFT) > 0) return true;
+    if (atomic_fetch_or(users, LEFT) != 0) return true;
     atomic_store(users, 0);
     return false;
 }
 
-static bool wait_for_peers(tpc_device_memory_t *memory) {
-    _Atomic int32_t *users = &memory->users[memory->rank];
+/* Peers that have it mapped; what a process had mapped is gone when that has ended. */
+static uint64_t users_left(const tpc_device_memory_t *memory) {
+    uint64_t users = atomic_load(&memory->users[memory->rank]);
+    for (int32_t r = 0; r < memory->size; r++)
+        if ((users & bit_of(r)) != 0 && tpc_pidfd_ended(memory->pidfds[r], 0)) users &= ~bit_of(r);
+    return users;
+}
+
+static bool wait_for_peers(const tpc_device_memory_t *memory) {
     tpc_deadline_t deadline = tpc_deadline_in(CLOSE_WAIT_MS, NULL, NULL);
-    while (atomic_load(users) > 0 && tpc_deadline_left_ms(&deadline) > 0) tpc_deadline_sleep(&deadline, 1);
-    return atomic_load(users) == 0;
+    while (users_left(memory) != 0 && tpc_deadline_left_ms(&deadline) > 0) tpc_deadline_sleep(&deadline, 1);
+    return users_left(memory) == 0;
 }
 
 void tpc_device_memory_close(tpc_device_memory_t *memory) {

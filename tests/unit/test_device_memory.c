@@ -103,8 +103,8 @@ typedef struct {
 } row_t;
 static row_t row;
 
-static _Atomic int32_t *users; /* in memory of all ranks */
-static _Atomic int *lines;     /* log lines about a second way, of all ranks */
+static _Atomic uint64_t *users; /* in memory of all ranks */
+static _Atomic int *lines;      /* log lines about a second way, of all ranks */
 
 static void count_line(void *arg, int32_t level, const char *subsystem, const char *line) {
     (void)arg;
