@@ -189,9 +189,10 @@ static void round() {
     now.clear();
 }
 
-/* All wait: for other processes, or for the host's threads. */
+/* All wait: for other processes, for the host's threads, or for a time. In a long wait a round costs more than it is
+ * worth. */
 static void give_the_core_away(int rounds) {
-    const struct timespec nap = {0, 50000};
+    const struct timespec nap = {0, 50000 + 200 * (long)next.size()};
     if (rounds < 20)
         sched_yield();
     else

@@ -44,7 +44,7 @@ bool gpu_dry(void);
  */
 #ifdef CUDA_ON_HOST
 static inline int gpu_rounds(int rounds) {
-    return rounds <= 2 ? rounds : rounds < 100 ? 2 : rounds / 50;
+    return rounds <= 2 ? rounds : rounds < 200 ? 2 : rounds / 100;
 }
 #define GPU_FILLING(count)  ((count) / 16)
 #define GPU_WORKSPACE_BYTES (8 << 20) /* it is filled page by page for each group */
