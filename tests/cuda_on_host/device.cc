@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "runtime.h"
-#include "stack.h"
+#include "kernels_on_host/stack.h"
 
 namespace host_cuda {
 

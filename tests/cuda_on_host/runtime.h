@@ -33,7 +33,7 @@
 #include <string>
 #include <vector>
 
-#include "device_side.h"
+#include "kernels_on_host/device_side.h"
 
 namespace host_cuda {
 
