@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "bench.h"
@@ -19,14 +18,9 @@
 #include "text.h"
 
 enum { MODE_BOTH, MODE_EAGER, MODE_GRAPH };
-enum { DTYPES_MAX = 12, OPS_MAX = 8, POINTS_MAX = 512, HIDDENS_MAX = 8 };
+enum { DTYPES_MAX = 12, OPS_MAX = 8, HIDDENS_MAX = 8 };
 
 #define OP_NAMES "all_reduce, broadcast, all_gather, reduce_scatter, all_reduce_rms_norm"
-
-/* Shorter measurements than this tell nothing. */
-static const double least_row_ms = 2;
-/* Below it a call's time hardly depends on its message. */
-static const double proportional_bytes = 262144;
 
 typedef struct {
     const char *output, *op, *hidden, *min_bytes, *max_bytes, *dtype, *groups;
@@ -88,9 +82,8 @@ static const bench_options_t table = {
 
 typedef struct {
     const settings_t *settings;
-    bench_measuring_t how;
+    bench_tune_sizes_t sizes;
     bench_fault_t fault;
-    uint64_t min_bytes, max_bytes;
     tpcomm_coll_t ops[OPS_MAX];
     size_t op_count;
     tpcomm_dtype_t dtypes[DTYPES_MAX];
@@ -149,16 +142,16 @@ static tpcomm_status_t check_pair(const job_t *job, const settings_t *settings, 
     if (tpc_coll_reduces(op) && !tpc_reduction_defined(dtype, TPCOMM_SUM))
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "--dtype %s: %s has no sum", settings->dtype,
                          tpcomm_dtype_name(dtype));
-    if (norms && row > job->max_bytes)
+    if (norms && row > job->sizes.max_bytes)
         return tpc_error(TPCOMM_ERR_INVALID_ARG, "--maxbytes %s: less than one row of --hidden %d %s, %llu bytes",
                          settings->max_bytes, widest, tpcomm_dtype_name(dtype), (unsigned long long)row);
     return TPCOMM_OK;
 }
 
 static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
-    tpcomm_status_t status = bench_parse_size("minbytes", settings->min_bytes, &job->min_bytes);
-    if (status == TPCOMM_OK) status = bench_parse_size("maxbytes", settings->max_bytes, &job->max_bytes);
-    if (status == TPCOMM_OK && (job->min_bytes < 8 || job->max_bytes < job->min_bytes))
+    tpcomm_status_t status = bench_parse_size("minbytes", settings->min_bytes, &job->sizes.min_bytes);
+    if (status == TPCOMM_OK) status = bench_parse_size("maxbytes", settings->max_bytes, &job->sizes.max_bytes);
+    if (status == TPCOMM_OK && (job->sizes.min_bytes < 8 || job->sizes.max_bytes < job->sizes.min_bytes))
         status = tpc_error(TPCOMM_ERR_INVALID_ARG, "--minbytes %s --maxbytes %s: from 8 bytes up, and in this order",
                            settings->min_bytes, settings->max_bytes);
     if (status == TPCOMM_OK)
@@ -174,167 +167,12 @@ static tpcomm_status_t prepare(const settings_t *settings, job_t *job) {
                                   &job->group_count);
     if (status == TPCOMM_OK) status = bench_fault_read(&job->fault);
     if (status == TPCOMM_OK) status = bench_check_writable("--output", settings->output);
-    job->how = (bench_measuring_t){.calls = (uint32_t)settings->calls,
-                                   .samples = settings->iters,
-                                   .warmup_calls = settings->warmup,
-                                   .budget_ms = settings->row_ms,
-                                   .seed = 1};
-    return status;
-}
-
-/** The paths of a group that are for such calls: those that the library counts calls of. */
-static void list_paths(const tpcomm_t *comm, bench_tune_curve_t *curve) {
-    tpcomm_stats_t stats = {.struct_size = sizeof stats};
-    for (int32_t i = 0; tpcomm_stats(comm, i, &stats) == TPCOMM_OK && curve->path_count < BENCH_TUNE_PATHS_MAX; i++)
-        if (tpc_path_norms(stats.path) == tpc_coll_norms(curve->coll)) curve->paths[curve->path_count++] = stats.path;
-}
-
-/* ---------------------------------------------------------------- one curve */
-
-static bench_work_t work_of(const bench_tune_curve_t *curve, uint64_t bytes) {
-    bench_work_t work = {.coll = curve->coll, .dtype = curve->dtype, .hidden = curve->hidden};
-    if (tpc_coll_reduces(curve->coll)) work.op = TPCOMM_SUM;
-    work.count = bench_work_count(&work, curve->ranks, bytes);
-    return work;
-}
-
-/** Measure one message size, each path for row_ms. */
-static tpcomm_status_t measure_point(const job_t *job, bench_lane_t *lane, bench_tune_result_t *result,
-                                     const bench_tune_curve_t *curve, const bench_work_t *work, double row_ms,
-                                     bench_tune_point_t *point) {
-    uint64_t begun_ns = tpc_clock_ns();
-    bench_variant_t variants[BENCH_TUNE_PATHS_MAX];
-    bench_measured_t measured[BENCH_TUNE_PATHS_MAX];
-    bench_measuring_t how = job->how;
-    how.graph = curve->graph;
-    how.budget_ms = row_ms;
-    memset(measured, 0, sizeof measured);
-    for (size_t p = 0; p < curve->path_count; p++) variants[p] = (bench_variant_t){.path = curve->paths[p]};
-    tpcomm_status_t status = bench_measure(lane, &how, work, variants, curve->path_count, measured);
-    point->bytes = bench_work_message(work, curve->ranks);
-    for (size_t p = 0; p < curve->path_count; p++) {
-        point->us[p] = point->cv_percent[p] = NAN;
-        if (status != TPCOMM_OK || measured[p].refused) continue;
-        bench_summary_t us = bench_summarise(measured[p].us, measured[p].samples);
-        point->us[p] = isnan(us.p50) ? us.mean : us.p50;
-        point->cv_percent[p] = us.cv_percent;
-        point->samples = us.n;
-        result->checked += measured[p].checked;
-        result->wrong += measured[p].wrong;
-    }
-    bench_measured_free(measured, curve->path_count);
-    result->row_ms = row_ms;
-    result->last_ms = (double)(tpc_clock_ns() - begun_ns) / 1e6;
-    return status;
-}
-
-/* ---------------------------------------------------------------- the budget */
-
-static double left_ms(const bench_tune_result_t *result) {
-    return result->budget_s * 1000 - (double)(tpc_clock_ns() - result->begun_ns) / 1e6;
-}
-
-/**
- * The next of `sizes` message sizes of a curve that has ms left: what each path's samples are given; 0: it is left out.
- * The size before tells what one takes. Rank 0 decides.
- */
-static double row_ms_of(const job_t *job, const bench_tune_result_t *result, const bench_tune_curve_t *curve, double ms,
-                        uint64_t bytes, uint64_t sizes) {
-    double share = ms / (double)sizes, most = job->settings->row_ms;
-    if (share <= 0) return 0;
-    if (result->last_ms <= 0) return fmax(least_row_ms, fmin(most, share / 2 / (double)(curve->path_count + 1)));
-    /* The next size takes about as long; a great one beyond a gap in the sizes takes longer in proportion. */
-    const bench_tune_point_t *last = &curve->points[curve->point_count - 1];
-    double last_ms = result->last_ms * fmax(1, (double)bytes / fmax(2 * (double)last->bytes, proportional_bytes));
-    double row_ms = fmax(least_row_ms, fmin(most, result->row_ms * share / last_ms));
-    double least_ms = job->how.samples > 0 ? last_ms : last_ms * fmin(1, least_row_ms / result->row_ms);
-    return least_ms > share ? 0 : row_ms;
-}
-
-/** The same on all ranks of the curve. */
-static tpcomm_status_t pace(const job_t *job, tpcomm_t *comm, const bench_tune_result_t *result,
-                            const bench_tune_curve_t *curve, double curve_end_ms, uint64_t bytes, uint64_t sizes,
-                            double *row_ms_p) {
-    *row_ms_p = job->settings->row_ms;
-    if (job->settings->budget_s <= 0) return TPCOMM_OK;
-    *row_ms_p = row_ms_of(job, result, curve, left_ms(result) - curve_end_ms, bytes, sizes);
-    return tpcomm_host_broadcast(comm, row_ms_p, sizeof *row_ms_p, 0, 0);
-}
-
-/** What the library has chosen so far for the smallest size. */
-static tpcomm_status_t prefer(tpcomm_t *comm, const bench_work_t *work, bench_tune_curve_t *curve) {
-    tpcomm_call_t call = {.struct_size = sizeof call,
-                          .coll = work->coll,
-                          .dtype = work->dtype,
-                          .op = work->op,
-                          .flags = curve->graph ? TPCOMM_CALL_CAPTURED : 0,
-                          .hidden = (int32_t)work->hidden,
-                          .count = work->count};
-    tpcomm_decision_t decision = {.struct_size = sizeof decision};
-    tpcomm_status_t status = tpcomm_explain(comm, &call, &decision);
-    curve->preferred = decision.path;
-    return status;
-}
-
-static void show_progress(const bench_tune_result_t *result, const bench_tune_curve_t *curve, uint64_t bytes) {
-    if (result->manifest.info.rank != 0 || !isatty(STDERR_FILENO)) return;
-    if (curve)
-        fprintf(stderr, "\r\033[Ktune: %s, %d ranks, %s, %s, %" PRIu64 " bytes", tpcomm_coll_name(curve->coll),
-                curve->ranks, tpcomm_dtype_name(curve->dtype), curve->graph ? "graph" : "eager", bytes);
-    else
-        fputs("\r\033[K", stderr);
-}
-
-/** Message sizes that differ. */
-static uint64_t count_sizes(const job_t *job, const bench_tune_curve_t *curve) {
-    uint64_t sizes = 0, last = 0;
-    for (uint64_t bytes = job->min_bytes; bytes <= job->max_bytes; bytes *= job->settings->factor) {
-        bench_work_t work = work_of(curve, bytes);
-        if (work.count == 0 || work.count == last) continue;
-        last = work.count;
-        sizes++;
-    }
-    return sizes;
-}
-
-static tpcomm_status_t run_curve(const job_t *job, tpcomm_t *comm, bench_lane_t *lane, bench_tune_result_t *result,
-                                 bench_tune_curve_t *curve) {
-    tpcomm_info_t info = {.struct_size = sizeof info};
-    tpcomm_status_t status = tpcomm_comm_info(comm, &info);
-    snprintf(curve->topology, sizeof curve->topology, "%s", info.topology);
-    curve->points = calloc(POINTS_MAX, sizeof *curve->points);
-    curve->ranges = calloc(POINTS_MAX, sizeof *curve->ranges);
-    curve->left_out = calloc(POINTS_MAX, sizeof *curve->left_out);
-    if (status == TPCOMM_OK && (!curve->points || !curve->ranges || !curve->left_out))
-        status = tpc_error(TPCOMM_ERR_NO_MEMORY, "no memory");
-    if ((status = bench_agree(comm, status)) != TPCOMM_OK) return status;
-    list_paths(comm, curve);
-    uint64_t sizes = count_sizes(job, curve), last = 0;
-    result->last_ms = 0; /* of another curve's greatest message: it says nothing of this one's first */
-    size_t after = result->curves_planned - result->curve_count; /* curves, which get as much time each as this one */
-    double end_ms = left_ms(result) * (double)after / (double)(after + 1);
-    for (uint64_t bytes = job->min_bytes; bytes <= job->max_bytes && status == TPCOMM_OK;
-         bytes *= job->settings->factor) {
-        bench_work_t work = work_of(curve, bytes);
-        double row_ms = 0;
-        if (work.count == 0 || work.count == last) continue; /* less than a row, or the same rows again */
-        last = work.count;
-        show_progress(result, curve, bytes);
-        if (curve->point_count == 0) status = prefer(comm, &work, curve);
-        if (status == TPCOMM_OK) status = pace(job, comm, result, curve, end_ms, bytes, sizes--, &row_ms);
-        if (status != TPCOMM_OK) break;
-        if (row_ms > 0)
-            status = measure_point(job, lane, result, curve, &work, row_ms, &curve->points[curve->point_count++]);
-        else
-            curve->left_out[curve->left_out_count++] = bench_work_message(&work, curve->ranks);
-    }
-    show_progress(result, NULL, 0);
-    size_t preferred = SIZE_MAX;
-    for (size_t p = 0; p < curve->path_count; p++)
-        if (curve->paths[p] == curve->preferred) preferred = p;
-    if (status == TPCOMM_OK)
-        curve->range_count =
-            bench_tune_choose(curve->points, curve->point_count, curve->path_count, preferred, curve->ranges);
+    job->sizes.factor = settings->factor;
+    job->sizes.how = (bench_measuring_t){.calls = (uint32_t)settings->calls,
+                                         .samples = settings->iters,
+                                         .warmup_calls = settings->warmup,
+                                         .budget_ms = settings->row_ms,
+                                         .seed = 1};
     return status;
 }
 
@@ -371,7 +209,7 @@ static tpcomm_status_t run_group(const job_t *job, tpcomm_t *world, bench_device
                     .coll = coll, .ranks = size, .dtype = job->dtypes[i % job->dtype_count], .graph = graph != 0};
                 if (tpc_coll_norms(coll)) set_hidden(job, h, curve);
                 if (status == TPCOMM_OK && rank < size)
-                    status = run_curve(job, whole ? world : group, lane, result, curve);
+                    status = bench_tune_curve(&job->sizes, whole ? world : group, lane, result, curve);
             }
         }
     }
@@ -410,10 +248,10 @@ static tpcomm_status_t run_groups(void *arg, tpcomm_t *world, bench_device_t *de
     uint32_t hidden = 0;
     for (size_t i = 0; i < job->op_count; i++)
         if (tpc_coll_norms(job->ops[i])) hidden = (uint32_t)job->hiddens[job->hidden_count - 1];
-    status =
-        bench_lane_new("tune", world, device,
-                       &(bench_lane_spec_t){.message_bytes = job->max_bytes, .hidden = hidden, .calls = job->how.calls},
-                       &job->fault, &lane);
+    status = bench_lane_new(
+        "tune", world, device,
+        &(bench_lane_spec_t){.message_bytes = job->sizes.max_bytes, .hidden = hidden, .calls = job->sizes.how.calls},
+        &job->fault, &lane);
     for (size_t g = 0; g < count && status == TPCOMM_OK; g++)
         status = run_group(job, world, device, lane, groups[g], result);
     if (status != TPCOMM_OK) {
@@ -513,18 +351,18 @@ static int judge(void *arg, const void *result_arg) {
 
 static uint64_t hash_settings(const job_t *job) {
     uint64_t hash = BENCH_HASH_START;
-    const uint64_t numbers[] = {job->min_bytes,
-                                job->max_bytes,
-                                job->settings->factor,
-                                job->how.calls,
-                                job->how.samples,
-                                job->how.warmup_calls,
+    const uint64_t numbers[] = {job->sizes.min_bytes,
+                                job->sizes.max_bytes,
+                                job->sizes.factor,
+                                job->sizes.how.calls,
+                                job->sizes.how.samples,
+                                job->sizes.how.warmup_calls,
                                 job->dtype_count,
                                 job->op_count,
                                 job->hidden_count,
                                 job->group_count,
                                 (uint64_t)job->settings->mode,
-                                (uint64_t)job->how.budget_ms,
+                                (uint64_t)job->sizes.how.budget_ms,
                                 (uint64_t)(job->settings->budget_s * 1000)};
     hash = bench_hash_more(hash, numbers, sizeof numbers);
     hash = bench_hash_more(hash, job->dtypes, job->dtype_count * sizeof job->dtypes[0]);

@@ -2,7 +2,8 @@
 /**
  * What the files of `tpcomm-bench tune` share.
  *
- *   tune.c         options, and one rank's run over group sizes, modes, dtypes and message sizes
+ *   tune.c         options, and one rank's run over group sizes, modes and dtypes
+ *   tune_curve.c   one curve of each path over message sizes, in the budget
  *   tune_choose.c  from the paths' curves to ranges of message sizes
  *   tune_json.c    the tuning file (docs/tuning.md)
  */
@@ -72,6 +73,16 @@ typedef struct {
     uint64_t checked, wrong;
     bool by_mode; /**< rows say whether they are for captured calls */
 } bench_tune_result_t;
+
+/** Which message sizes, and how each is measured. */
+typedef struct {
+    bench_measuring_t how;
+    uint64_t min_bytes, max_bytes, factor; /**< each size is the one before times factor */
+} bench_tune_sizes_t;
+
+/** Measure a curve, of which coll to graph are set, and choose its ranges. Collective: all ranks of comm. */
+tpcomm_status_t bench_tune_curve(const bench_tune_sizes_t *plan, tpcomm_t *comm, bench_lane_t *lane,
+                                 bench_tune_result_t *result, bench_tune_curve_t *curve);
 
 /** Write the tuning file. Fails: IO, NO_MEMORY, UNSUPPORTED (no cJSON). */
 tpcomm_status_t bench_tune_write(const bench_tune_result_t *result, const char *path);
