@@ -13,7 +13,7 @@ from ._errors import check, error_of, refuse_state
 from ._facts import Decision, Failure, Info, RankInfo, Stats
 from ._handle import Handle, adopt, call, keep_for_batch
 from ._library import lib
-from ._values import int32, name_of, one_of, py_text, uint32, uint64
+from ._values import int32, name_of, one_of, py_text, stream_of, uint32, uint64
 
 T = TypeVar("T")
 _TEXT_BYTES = 8192
@@ -93,7 +93,7 @@ class Comm:
                               0, root, 0, _address(source) if source else None, _address(target) if target else None, count,
                               uint64("tag", tag))
         with self._handle.inside() as use:
-            call(lib.call, self._pointer, request, getattr(stream, "cuda_stream", stream))
+            call(lib.call, self._pointer, request, stream_of(stream))
             keep_for_batch(use, (source, target))
 
     def _pair(self, x: Any, out: Any, *, in_times: int = 1, out_times: int = 1) -> tuple[Buffer, Buffer]:
@@ -150,7 +150,7 @@ class Comm:
     def _norm(self, function: Any, args: Any, stream: Any) -> None:
         struct, buffers = args
         with self._handle.inside() as use:
-            call(function, self._pointer, struct, getattr(stream, "cuda_stream", stream))
+            call(function, self._pointer, struct, stream_of(stream))
             keep_for_batch(use, buffers)
 
     def all_reduce_rms_norm(self, x: Any, weight: Any, out: Optional[T] = None, *, eps: float, weight_bias: float = 0.0,
@@ -195,7 +195,7 @@ class Comm:
             raise ValueError(f"x has {source.length} elements; this rank's rows have {wanted}")
         with self._handle.inside() as use:
             call(lib.all_gather_rows, self._pointer, _address(source), _address(target), target.length // hidden, hidden, target.dtype,
-                 getattr(stream, "cuda_stream", stream))
+                 stream_of(stream))
             keep_for_batch(use, (source, target))
         return out
 

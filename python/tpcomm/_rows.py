@@ -91,5 +91,5 @@ def rms_norm(x: Any, weight: Any, out: Any = None, *, eps: float, weight_bias: f
     args, _ = norm_args(x, weight, out, eps=eps, weight_bias=weight_bias, residual=residual, sum_out=None, quant=quant,
                         quantized=quantized, scale=scale, path=None, tag=0, device=device, ranks=None)
     kind = _values.one_of({"cpu": _abi.DEVICE_CPU, "cuda": _abi.DEVICE_CUDA}, "device", device)
-    call(lib.rms_norm, kind, args, getattr(stream, "cuda_stream", stream))
+    call(lib.rms_norm, kind, args, _values.stream_of(stream))
     return x if out is None and quant is None else out

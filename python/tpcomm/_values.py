@@ -60,6 +60,11 @@ def uint64(what: str, value: Any) -> int:
     return _integer(what, value, 0, 2**64 - 1)
 
 
+def stream_of(stream: Any) -> Optional[int]:
+    """The CUstream of a torch.cuda.Stream, or of a number that is its address. (As a pointer ctypes would take a text too.)"""
+    return None if stream is None else uint64("stream", getattr(stream, "cuda_stream", stream))
+
+
 def device_of(name: Optional[str]) -> Tuple[int, int]:
     """(kind, ordinal + 1) of "auto", "cpu", "cuda" or "cuda:1"; 0 where it is not said."""
     kind, colon, ordinal = (name or "auto").partition(":")

@@ -279,6 +279,12 @@ def test_streams():
         for stream in (4096, Stream()):
             with pytest.raises(tpcomm.InvalidArgument, match="stream is 0x1000"):
                 comm.all_reduce(np.zeros(4), stream=stream)
+        x = np.zeros(8, np.float32)
+        for wrong in ("x", b"x", 1.5, object()):  # the first two are pointers to ctypes
+            for use in (lambda: comm.all_reduce(x, stream=wrong), lambda: comm.barrier(stream=wrong), lambda: comm.all_reduce_rms_norm(x, x, eps=1, stream=wrong),
+                        lambda: comm.all_gather_rows(x, x, 8, stream=wrong), lambda: tpcomm.rms_norm(x, x, eps=1, stream=wrong)):
+                with pytest.raises(TypeError, match="stream is .*, which is no integer"):
+                    use()
 
 
 def test_nothing_is_kept():
