@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "bench.h"
 #include "measure.h"
@@ -56,6 +57,11 @@ struct bench_nccl {
 
 static void *open_library(void) {
     const char *given = getenv("TPCOMM_NCCL_PATH");
+    struct stat there;
+    if (given && given[0] && stat(given, &there) == 0 && !S_ISREG(there.st_mode)) { /* a pipe's writer is waited for */
+        snprintf(load_failed, sizeof load_failed, "no NCCL: %.200s is no regular file", given);
+        return NULL;
+    }
     if (given && given[0]) return dlopen(given, RTLD_NOW | RTLD_LOCAL);
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     return library ? library : dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -74,6 +80,7 @@ static void describe(int version) {
 static void load(void) {
     int version = 0;
     void *library = open_library();
+    if (load_failed[0]) return;
     if (!library) {
         const char *why = dlerror();
         snprintf(load_failed, sizeof load_failed, "no NCCL: %.200s", why ? why : "libnccl.so.2");

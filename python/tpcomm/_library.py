@@ -78,6 +78,8 @@ def _load_one(path: str) -> types.SimpleNamespace:
     if os.sep in path:
         if not os.path.exists(path):
             raise Refused("no such file")
+        if not os.path.isfile(path):  # of a pipe the loader would wait for the writer
+            raise Refused("it is no regular file")
         sanitizer = _sanitizer_of(os.path.dirname(os.path.dirname(path)))
         if sanitizer and not os.environ.get("TPCOMM_LIBRARY"):
             raise Refused(f"it was built with TPCOMM_SANITIZE={sanitizer}; TPCOMM_LIBRARY can name it all the same")

@@ -36,17 +36,20 @@ static bool has_sanitizer(void) {
 }
 
 /**
- * Why the loader would end this process with SIGBUS: it maps what the headers promise, also where the file has been cut
- * short. NULL: nothing of the kind; everything else it tells itself.
+ * What the loader must not be asked: it would wait for ever for the writer of a pipe, and end this process with SIGBUS
+ * where the file has been cut short, since it maps what the headers promise. NULL: nothing of the kind; everything else
+ * it tells itself.
  */
-static const char *cut_short(const char *path, char text[96]) {
+static const char *not_loadable(const char *path, char text[96]) {
     ElfW(Ehdr) head;
     ElfW(Phdr) segment;
     struct stat stat;
     const char *why = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return NULL;
-    bool readable = fstat(fd, &stat) == 0 && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+    bool known = fstat(fd, &stat) == 0;
+    if (known && !S_ISREG(stat.st_mode)) why = "it is no regular file";
+    bool readable = known && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
                     memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_phentsize == sizeof segment;
     for (unsigned i = 0; readable && why == NULL && i < head.e_phnum; i++) {
         uint64_t at = (uint64_t)head.e_phoff + i * sizeof segment, size = (uint64_t)stat.st_size;
@@ -63,7 +66,7 @@ static const char *cut_short(const char *path, char text[96]) {
 
 static void *open_file(const char *path, int flags, char *reasons, size_t bytes) {
     char text[96];
-    const char *why = strchr(path, '/') != NULL ? cut_short(path, text) : NULL;
+    const char *why = strchr(path, '/') != NULL ? not_loadable(path, text) : NULL;
     void *handle = why == NULL ? dlopen(path, flags) : NULL;
     if (handle == NULL) add_reason(reasons, bytes, path, why != NULL ? why : dlerror());
     return handle;

@@ -72,6 +72,10 @@ def test_named_library_and_no_other(tree, tmp_path):
     assert imported(tree / "python", "") == (0, f"{place}\n"), "an empty variable counts as unset"
     code, output = imported(tree / "python", tmp_path / "absent.so")
     assert code == 1 and f"{tmp_path}/absent.so (TPCOMM_LIBRARY): no such file" in output
+    os.mkfifo(tmp_path / "pipe.so")
+    for name in ("pipe.so", ""):
+        code, output = imported(tree / "python", tmp_path / name)
+        assert code == 1 and "(TPCOMM_LIBRARY): it is no regular file" in output
     assert str(place) not in output, "another library was tried though one was named"
 
 

@@ -4,6 +4,7 @@
  * and that the library uses its own symbols where the program has others of the same name.
  */
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/shlib.h"
@@ -70,6 +71,14 @@ static void check_errors(void) {
     CHECK_ERROR_HAS("/nonexistent/libm.so.6: ");
     CHECK(!strstr(tpcomm_last_error(), "no-such"));
     CHECK_STATUS(tpc_shlib_open(&desc, "/", &table, &lib), TPCOMM_ERR_UNSUPPORTED);
+    CHECK_ERROR_HAS("/: it is no regular file");
+    char pipe[64]; /* the loader would wait for a writer */
+    snprintf(pipe, sizeof pipe, "/tmp/tpcomm-shlib-%d", (int)getpid());
+    CHECK_EQ(mkfifo(pipe, 0600), 0);
+    tpcomm_status_t status = tpc_shlib_open(&desc, pipe, &table, &lib);
+    CHECK_EQ(unlink(pipe), 0);
+    CHECK_EQ(status, TPCOMM_ERR_UNSUPPORTED);
+    CHECK_ERROR_HAS(": it is no regular file");
     CHECK_STATUS(tpc_shlib_open(&desc, "/proc/self/environ", &table, &lib), TPCOMM_ERR_UNSUPPORTED);
 
     desc.symbols = too_many;
