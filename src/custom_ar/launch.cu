@@ -81,10 +81,10 @@ extern "C" size_t tpc_ar_kernels(tpc_ar_kind_t kind, int32_t size, const void *k
     return tpc_ar_oneshot_kernels(kind, size, kernels);
 }
 
-extern "C" int tpc_ar_launch(tpc_ar_form_t form, const tpc_ar_params_t *params, tpc_ar_shape_t shape,
+extern "C" int tpc_ar_launch(tpc_ar_form_t form, tpc_ar_params_t *params, tpc_ar_shape_t shape,
                              tpcomm_stream_t stream) {
     tpc_ar_kind_t kind = tpc_ar_kind(form, params, shape.vectors);
-    tpc_ar_params_t p = *params;
+    tpc_ar_params_t &p = *params; /* hundreds of bytes: each copy of them is time of the calling thread */
     uint32_t element = element_bytes(p.dtype);
     p.work_threads = shape.threads;
     p.tail_bytes = 0;

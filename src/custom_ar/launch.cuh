@@ -9,7 +9,7 @@
 /** dependent: the kernel may begin before its predecessor has ended, and awaits it itself. */
 template <typename... Parameters, typename... Arguments>
 static int launch_either(void (*kernel)(Parameters...), tpc_ar_shape_t shape, bool dependent, tpcomm_stream_t stream,
-                         Arguments... arguments) {
+                         const Arguments &...arguments) {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
     config.gridDim = dim3((unsigned)shape.blocks);
@@ -25,7 +25,8 @@ static int launch_either(void (*kernel)(Parameters...), tpc_ar_shape_t shape, bo
 }
 
 template <typename... Parameters, typename... Arguments>
-static int launch(void (*kernel)(Parameters...), tpc_ar_shape_t shape, tpcomm_stream_t stream, Arguments... arguments) {
+static int launch(void (*kernel)(Parameters...), tpc_ar_shape_t shape, tpcomm_stream_t stream,
+                  const Arguments &...arguments) {
     return launch_either(kernel, shape, false, stream, arguments...);
 }
 

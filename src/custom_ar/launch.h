@@ -32,10 +32,11 @@ size_t tpc_ar_capacity(tpc_ar_form_t form, tpcomm_dtype_t dtype, int32_t size, s
 size_t tpc_ar_packet_payload(tpc_ar_form_t form, tpcomm_dtype_t dtype);
 
 /**
- * Launch one kernel. work_threads and how the message is divided are set here (in_stride of a reduce_scatter by the
- * caller). Of a ring, all ranks have as many blocks, and threads are whole warps. Returns a cudaError_t as int.
+ * Launch one kernel. work_threads and how the message is divided are set here, in params itself (in_stride of a
+ * reduce_scatter by the caller). Of a ring, all ranks have as many blocks, and threads are whole warps. Returns a
+ * cudaError_t as int.
  */
-int tpc_ar_launch(tpc_ar_form_t form, const tpc_ar_params_t *params, tpc_ar_shape_t shape, tpcomm_stream_t stream);
+int tpc_ar_launch(tpc_ar_form_t form, tpc_ar_params_t *params, tpc_ar_shape_t shape, tpcomm_stream_t stream);
 
 /** Kernels that differ in how much of an SM they take. */
 typedef enum {
