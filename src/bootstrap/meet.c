@@ -17,6 +17,9 @@
 /* A rank that knows it is none tries this long to tell the others. */
 #define TELL_MS 5000
 
+/* How much sooner than the vote on the links a rank gives up making them. */
+#define SOONER_MS 500
+
 /** A meeting in progress. */
 typedef struct {
     tpc_bootstrap_t *bootstrap;
@@ -143,8 +146,11 @@ static tpcomm_status_t make_links(meeting_t *meeting) {
     tpc_mesh_t *mesh = &meeting->mesh;
     int32_t size = bootstrap->self.size, me = bootstrap->self.rank;
     tpcomm_status_t status = tpc_hook("mesh", me);
-    if (status == TPCOMM_OK)
-        status = tpc_mesh_make(bootstrap, &meeting->lobby, meeting->peers, meeting->deadline, mesh);
+    /* A little sooner than the vote: whoever waits for another one's link is heard of it, and not taken for missing. */
+    tpc_deadline_t deadline = *meeting->deadline;
+    uint64_t sooner_ms = tpc_deadline_left_ms(&deadline) / 8;
+    deadline.at_ns -= (sooner_ms < SOONER_MS ? sooner_ms : SOONER_MS) * UINT64_C(1000000);
+    if (status == TPCOMM_OK) status = tpc_mesh_make(bootstrap, &meeting->lobby, meeting->peers, &deadline, mesh);
     status = tpc_team_gather_urgent(bootstrap, &bootstrap->world, "mesh", status, NULL, 0, NULL, meeting->deadline);
     if (status != TPCOMM_OK) return status;
     for (int32_t rank = 0; rank < size; rank++)

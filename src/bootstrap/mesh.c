@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hook.h"
 #include "bootstrap/host.h"
 #include "bootstrap/internal.h"
 
@@ -237,6 +238,7 @@ static tpcomm_status_t call_turn(maker_t *maker, call_t *call, short events) {
 /* ------------------------------------------------------------------ from higher ranks */
 
 static void welcome(maker_t *maker, tpc_guest_t *guest) {
+    (void)tpc_hook("welcome", maker->bootstrap->self.rank); /* a delay only */
     int32_t rank = guest->greeting.hello.rank;
     const tpc_self_t *self = &maker->bootstrap->self;
     bool ours = guest->proof == TPC_PROOF_RIGHT && !guest->other_version && rank > self->rank && rank < self->size &&

@@ -82,11 +82,24 @@ static void different_sizes(int32_t rank, int32_t size, void *arg) {
     CHECK_ERROR_HAS("2");
 }
 
+/* Rank 1 hangs when it has its link to rank 0, and rank 2 waits for one to it: nobody but rank 1 is missed. */
+static void hangs_between_links(int32_t rank, int32_t size, void *arg) {
+    (void)size, (void)arg;
+    tpcomm_t *comm = NULL;
+    ranks_set_hooks("delay@welcome:1:4000");
+    CHECK_STATUS(join(1500, &comm), TPCOMM_ERR_TIMEOUT);
+    if (rank == 1) return;
+    CHECK_ERROR_HAS("no link between rank 2 and these ranks");
+    CHECK_ERROR_HAS(": 1 (pid");
+    CHECK(strstr(tpcomm_last_error(), "1, 2") == NULL);
+}
+
 int main(void) {
     for (int missing = 0; missing < 3; missing++) {
         scene_t scene = {missing, tpc_clock_ns()};
         ranks_fork(3, two_of_three, &scene);
     }
+    ranks_fork(3, hangs_between_links, NULL);
     ranks_fork(3, claimed_twice, NULL);
     ranks_fork(1, out_of_range, NULL);
     ranks_fork(2, different_sizes, NULL);
