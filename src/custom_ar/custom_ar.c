@@ -56,6 +56,20 @@ static tpcomm_status_t agree_on_kernels(tpc_ar_state_t *state, tpcomm_status_t s
     return status;
 }
 
+/* Into the own workspace. Asynchronous to everything: the copy has a stream of its own. */
+static tpcomm_status_t write_own(tpc_ar_state_t *state, size_t offset, const void *from, size_t bytes,
+                                 const char *what) {
+    cudaStream_t stream = NULL;
+    tpcomm_status_t status =
+        tpc_cuda_error(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cannot make a stream");
+    if (status != TPCOMM_OK) return status;
+    status =
+        tpc_cuda_error(cudaMemcpyAsync(state->memory.own + offset, from, bytes, cudaMemcpyHostToDevice, stream), what);
+    if (status == TPCOMM_OK) status = tpc_cuda_error(cudaStreamSynchronize(stream), what);
+    (void)cudaStreamDestroy(stream);
+    return status;
+}
+
 /* A workspace's beginning: header, epochs, waits. Everything else stays EMPTY, the call headers too. */
 typedef struct {
     tpc_ar_header_t header;
@@ -76,10 +90,7 @@ static tpcomm_status_t write_header(tpc_ar_state_t *state) {
     first.header.group_id = state->group.workspace->header->group_id;
     first.header.timeout_ms = atomic_load(state->group.wait->timeout_ms);
     for (int b = 0; b < TPC_AR_MAX_BLOCKS; b++) first.epochs[b] = (uint32_t)tpc_hook_value("epoch", 0);
-    tpcomm_status_t status = tpc_cuda_error(cudaMemcpy(state->memory.own, &first, sizeof first, cudaMemcpyDefault),
-                                            "cannot write the header");
-    if (status == TPCOMM_OK) status = tpc_cuda_error(cudaDeviceSynchronize(), "cannot write the header");
-    return status;
+    return write_own(state, 0, &first, sizeof first, "cannot write the header");
 }
 
 /* On the watchdog's thread. */
@@ -138,7 +149,7 @@ static tpcomm_status_t create(const tpc_backend_group_t *group, void **state_p) 
     state->params.rank = group->rank;
     state->params.size = group->agreed.size;
     tpc_cuda_scope_t scope;
-    tpcomm_status_t status = tpc_cuda_enter(&group->devices[group->rank], &scope);
+    tpcomm_status_t status = tpc_cuda_enter_relaxed(&group->devices[group->rank], &scope);
     if (status == TPCOMM_OK && group->agreed.size > 1) {
         tpc_ar_ring_t ring = tpc_ar_ring(&group->agreed);
         state->slot_bytes = tpc_ar_slot_bytes(&group->agreed);
@@ -179,7 +190,7 @@ static void destroy(void *opaque) {
     tpc_cuda_scope_t scope;
     tpc_watchdog_remove(state->watch);
     state->watch = NULL;
-    if (tpc_cuda_enter(&state->group.devices[state->group.rank], &scope) != TPCOMM_OK) {
+    if (tpc_cuda_enter_relaxed(&state->group.devices[state->group.rank], &scope) != TPCOMM_OK) {
         if (state->timer_fd >= 0) close(state->timer_fd);
         free(state); /* in a forked child CUDA is the parent's; elsewhere nothing can be let go of, and all stays */
         return;
@@ -326,20 +337,13 @@ static uint64_t rank_seq(void *opaque, int32_t rank) {
     return 0;
 }
 
-/* A word of the own header, which kernels read. Asynchronous to everything: the copy has a stream of its own. */
+/* Words of the own header, which kernels read. */
 static tpcomm_status_t write_word(tpc_ar_state_t *state, size_t offset, const void *word, size_t bytes,
                                   const char *what) {
     tpc_cuda_scope_t scope;
-    tpcomm_status_t status = tpc_cuda_enter(&state->group.devices[state->group.rank], &scope);
+    tpcomm_status_t status = tpc_cuda_enter_relaxed(&state->group.devices[state->group.rank], &scope);
     if (status != TPCOMM_OK) return status;
-    cudaStream_t stream = NULL;
-    status = tpc_cuda_error(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cannot make a stream");
-    if (status == TPCOMM_OK) {
-        status = tpc_cuda_error(
-            cudaMemcpyAsync(state->memory.own + offset, word, bytes, cudaMemcpyHostToDevice, stream), what);
-        if (status == TPCOMM_OK) status = tpc_cuda_error(cudaStreamSynchronize(stream), what);
-        (void)cudaStreamDestroy(stream);
-    }
+    status = write_own(state, offset, word, bytes, what);
     tpc_cuda_leave(scope);
     return status;
 }

@@ -88,7 +88,7 @@ static tpcomm_status_t bind(int32_t ordinal, tpc_cuda_facts_t *facts) {
 tpcomm_status_t tpc_cuda_enter(const tpc_cuda_facts_t *facts, tpc_cuda_scope_t *scope_p) {
     const tpc_cuda_driver_t *driver;
     CUcontext now = NULL, ours = (CUcontext)(uintptr_t)facts->context;
-    scope_p->pushed = false;
+    *scope_p = (tpc_cuda_scope_t){.pushed = false};
     if (atomic_load_explicit(&forked, memory_order_relaxed))
         return tpc_error(TPCOMM_ERR_INVALID_STATE, "this process was forked from one that had started CUDA");
     tpcomm_status_t status = tpc_cuda_driver(&driver);
@@ -99,6 +99,21 @@ tpcomm_status_t tpc_cuda_enter(const tpc_cuda_facts_t *facts, tpc_cuda_scope_t *
     status = tpc_cuda_driver_error(driver, driver->CtxPushCurrent(ours), "cannot enter the group's context");
     scope_p->pushed = status == TPCOMM_OK;
     return status;
+}
+
+tpcomm_status_t tpc_cuda_enter_relaxed(const tpc_cuda_facts_t *facts, tpc_cuda_scope_t *scope_p) {
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    tpcomm_status_t status = tpc_cuda_enter(facts, scope_p);
+    if (status != TPCOMM_OK) return status;
+    status = tpc_cuda_error(cudaThreadExchangeStreamCaptureMode(&mode), "cannot change the capture mode");
+    if (status != TPCOMM_OK) {
+        tpc_cuda_leave(*scope_p);
+        scope_p->pushed = false;
+        return status;
+    }
+    scope_p->relaxed = true;
+    scope_p->mode = (int)mode;
+    return TPCOMM_OK;
 }
 
 bool tpc_cuda_is_primary(const tpc_cuda_facts_t *facts) {
@@ -116,6 +131,8 @@ bool tpc_cuda_is_primary(const tpc_cuda_facts_t *facts) {
 void tpc_cuda_leave(tpc_cuda_scope_t scope) {
     const tpc_cuda_driver_t *driver;
     CUcontext ours;
+    enum cudaStreamCaptureMode mode = (enum cudaStreamCaptureMode)scope.mode;
+    if (scope.relaxed) (void)cudaThreadExchangeStreamCaptureMode(&mode);
     if (scope.pushed && tpc_cuda_driver(&driver) == TPCOMM_OK) (void)driver->CtxPopCurrent(&ours);
 }
 

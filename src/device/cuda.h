@@ -52,9 +52,13 @@ uint64_t tpc_cuda_calls(void);
  * same. Fails: INVALID_STATE in a forked child, which must not touch its parent's CUDA.
  */
 typedef struct {
-    bool pushed;
+    bool pushed, relaxed;
+    int mode; /**< of the thread's captures, where it is relaxed meanwhile */
 } tpc_cuda_scope_t;
 tpcomm_status_t tpc_cuda_enter(const tpc_cuda_facts_t *facts, tpc_cuda_scope_t *scope_p);
+/** The same where memory is made and freed, or streams are waited for: that ends nobody's capture, whatever this
+ * thread and others are just capturing. */
+tpcomm_status_t tpc_cuda_enter_relaxed(const tpc_cuda_facts_t *facts, tpc_cuda_scope_t *scope_p);
 void tpc_cuda_leave(tpc_cuda_scope_t scope);
 
 /** Whether the rank is bound to its device's primary context, which is the only one that some libraries work in. */

@@ -203,7 +203,7 @@ bool tpc_cuda_order_drain(tpc_cuda_order_t *order, uint32_t timeout_ms) {
     tpc_cuda_scope_t scope;
     if (order->drained) return order->idle;
     order->drained = order->idle = true;
-    if (!order->called || tpc_cuda_enter(order->facts, &scope) != TPCOMM_OK) return true;
+    if (!order->called || tpc_cuda_enter_relaxed(order->facts, &scope) != TPCOMM_OK) return true;
     order->idle = wait_idle(order, timeout_ms);
     tpc_cuda_leave(scope);
     return order->idle;

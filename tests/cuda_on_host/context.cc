@@ -180,6 +180,8 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaDeviceSynchronize(void) {
     return runtime_call(__func__, UNSAFE_IN_CAPTURE, [&](held_t &held) {
+        for (stream_t *stream : current_context()->streams)
+            if (stream->capture != nullptr) return capture_spoil(stream); /* it waits for all of them: in any mode */
         wait_for_context(held, current_context());
         return cudaSuccess;
     });

@@ -186,6 +186,41 @@ static void brackets(gpu_rank_t *rank) {
     plan_free(&plan);
 }
 
+/* What another thread of an engine may do meanwhile, and this one: none of it ends a capture of the strictest mode. */
+static void settings(gpu_rank_t *rank) {
+    plan_t plan;
+    cudaGraph_t graph = NULL;
+    tpcomm_t *beside = NULL;
+    plan_make(&plan, rank, 3, false);
+    CHECK_OK(tpcomm_group_split(rank->comm, 0, rank->rank, "beside", &beside));
+    for (int32_t turn = 0; turn < rank->size; turn++) {
+        if (turn == rank->rank) {
+            CUDA_OK(cudaStreamBeginCapture(rank->stream, cudaStreamCaptureModeGlobal));
+            plan_call(&plan, rank, 0, rank->stream);
+            CHECK_OK(tpcomm_set_op_timeout(rank->comm, 19000));
+            CHECK_OK(tpcomm_note_waits(rank->comm, TPCOMM_ON));
+            plan_call(&plan, rank, 1, rank->stream);
+        }
+        CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
+        if (turn != rank->rank) CHECK_OK(tpcomm_set_op_timeout(rank->comm, 18000));
+        if (turn == rank->size - 1 && rank->rank == 0) CHECK_OK(tpcomm_destroy(beside));
+        CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
+        if (turn != rank->rank) continue;
+        CHECK_OK(tpcomm_note_waits(rank->comm, TPCOMM_OFF));
+        plan_call(&plan, rank, 2, rank->stream);
+        CUDA_OK(cudaStreamEndCapture(rank->stream, &graph));
+    }
+    CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* nobody captures any more */
+    if (rank->rank != 0) CHECK_OK(tpcomm_destroy(beside));
+    gpu_together(rank);
+    cudaGraphExec_t exec = instantiate(rank, graph);
+    plan_fill(&plan, rank, 1);
+    CUDA_OK(cudaGraphLaunch(exec, rank->stream));
+    plan_check(&plan, rank, 1, "captured beside settings");
+    destroy(rank, graph, exec);
+    plan_free(&plan);
+}
+
 static void wait_until_broken(const gpu_rank_t *rank) {
     while (tpcomm_async_status(rank->comm, NULL) == TPCOMM_OK) {
     }
@@ -284,15 +319,11 @@ static void graph_beside(gpu_rank_t *rank) {
 static const struct {
     const char *name;
     gpu_fn fn;
-} parts[] = {{"replays", replays},
-             {"order", in_any_order},
-             {"children", children},
-             {"streams", two_streams},
-             {"brackets", brackets},
-             {"unequal", unequal},
-             {"unequal_in_brackets", unequal_in_brackets},
-             {"eager_beside", eager_beside},
-             {"graph_beside", graph_beside}};
+} parts[] = {{"replays", replays},           {"order", in_any_order},
+             {"children", children},         {"streams", two_streams},
+             {"brackets", brackets},         {"settings", settings},
+             {"unequal", unequal},           {"unequal_in_brackets", unequal_in_brackets},
+             {"eager_beside", eager_beside}, {"graph_beside", graph_beside}};
 
 int main(int argc, char **argv) {
     gpu_need();
