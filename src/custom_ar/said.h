@@ -8,16 +8,24 @@
 #define TPC_CUSTOM_AR_SAID_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "health/flight.h"
 
 #define TPC_AR_SAID_SLOTS 512u
 
+/** Of a call, what its text needs. */
 typedef struct {
-    _Atomic uint64_t key; /**< what and hash; 0: empty, or being written */
     uint64_t seq, count;
     int32_t coll, dtype, op, path, root, capturing;
     tpc_rows_t rows;
+} tpc_ar_said_call_t;
+enum { TPC_AR_SAID_WORDS = sizeof(tpc_ar_said_call_t) / 8 };
+_Static_assert(sizeof(tpc_ar_said_call_t) % 8 == 0 && offsetof(tpc_ar_said_call_t, seq) == 0, "as words, seq first");
+
+typedef struct {
+    _Atomic uint64_t key; /**< what and hash; 0: empty, or being written */
+    _Atomic uint64_t words[TPC_AR_SAID_WORDS];
 } tpc_ar_said_t;
 
 /** Before a launch. */

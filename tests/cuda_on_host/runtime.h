@@ -14,7 +14,8 @@
  * has left something of the library's behind ends badly (leftovers.cc). Not modelled: time, the order of memory
  * accesses, what a device can be short of but room for blocks.
  *
- * Environment: CUDA_ON_HOST_DEVICES (1 to 8; default 1); CUDA_ON_HOST_KERNELS=none: launches do nothing.
+ * Environment: CUDA_ON_HOST_DEVICES (1 to 8; default 1); CUDA_ON_HOST_KERNELS=none: launches do nothing;
+ * CUDA_ON_HOST_LEFTOVERS: what the library leaves is no failure.
  */
 #ifndef TPC_CUDA_ON_HOST_RUNTIME_H
 #define TPC_CUDA_ON_HOST_RUNTIME_H
