@@ -65,7 +65,8 @@ static tpcomm_status_t write_own(tpc_ar_state_t *state, size_t offset, const voi
     if (status != TPCOMM_OK) return status;
     status =
         tpc_cuda_error(cudaMemcpyAsync(state->memory.own + offset, from, bytes, cudaMemcpyHostToDevice, stream), what);
-    if (status == TPCOMM_OK) status = tpc_cuda_error(cudaStreamSynchronize(stream), what);
+    cudaError_t waited = cudaStreamSynchronize(stream); /* in any case: no copy may outlive the memory */
+    if (status == TPCOMM_OK) status = tpc_cuda_error(waited, what);
     (void)cudaStreamDestroy(stream);
     return status;
 }
