@@ -190,7 +190,7 @@ static void brackets(gpu_rank_t *rank) {
 static void settings(gpu_rank_t *rank) {
     plan_t plan;
     cudaGraph_t graph = NULL;
-    tpcomm_t *beside = NULL;
+    tpcomm_t *beside = NULL, *made = NULL;
     plan_make(&plan, rank, 3, false);
     CHECK_OK(tpcomm_group_split(rank->comm, 0, rank->rank, "beside", &beside));
     for (int32_t turn = 0; turn < rank->size; turn++) {
@@ -203,6 +203,9 @@ static void settings(gpu_rank_t *rank) {
         }
         CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
         if (turn != rank->rank) CHECK_OK(tpcomm_set_op_timeout(rank->comm, 18000));
+        CHECK_OK(tpcomm_group_split(rank->comm, 0, rank->rank, "made", &made));
+        CHECK_OK(tpcomm_host_barrier(made, 0));
+        CHECK_OK(tpcomm_destroy(made));
         if (turn == rank->size - 1 && rank->rank == 0) CHECK_OK(tpcomm_destroy(beside));
         CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
         if (turn != rank->rank) continue;

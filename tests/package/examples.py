@@ -87,7 +87,7 @@ def from_python(args, prefix, folder):
     shutil.copytree(os.path.join(args.source, "python", "tpcomm"), os.path.join(folder, "tpcomm"))
     libdir = next(place for place, _, names in os.walk(prefix) if "libtpcomm.so" in names)
     environment = {"PYTHONPATH": folder, "LD_LIBRARY_PATH": libdir}
-    used = run([sys.executable, "-c", "import tpcomm; print(tpcomm.library_path)"], env={**os.environ, **environment}).strip()
+    used = run([sys.executable, "-c", "from tpcomm import library_path; print(library_path)"], env={**os.environ, **environment}).strip()
     if not used.startswith("libtpcomm.so.0."):
         sys.exit(f"Python took {used} instead of the installed library")
     check(args, "hello.py", [sys.executable, os.path.join(args.source, "examples", "hello.py")], environment)

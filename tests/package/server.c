@@ -87,7 +87,8 @@ static void work(const library_t *libraries, int count, const char *tuning) {
     }
     for (int i = 0; i < 2 * count; i++) CHECK_EQ(pthread_create(&threads[i], NULL, take_part, &parts[i]), 0);
     for (int i = 0; i < 2 * count; i++) CHECK_EQ(pthread_join(threads[i], NULL), 0);
-    for (int i = 0; i < 2 * count; i++) CHECK_EQ(parts[i].library->destroy(parts[i].comm), TPCOMM_OK);
+    for (const part_t *part = parts; part < parts + 2 * count; part++)
+        CHECK_EQ(part->library->destroy(part->comm), TPCOMM_OK);
 }
 
 static void copy_file(const char *from, const char *to) {

@@ -2,7 +2,7 @@
 """Run one file of these tests under the first Python that has what it needs: the one that TPCOMM_TEST_PYTHON names, BUILD/venv, this one,
 /usr/bin/python3 (scripts/setup-common.sh looks at the same).
 
-usage: run.py --source DIR --build DIR --library FILE --bench FILE --cc FILE [--torch] TEST.py
+usage: run.py --source DIR --build DIR --lib FILE --bench FILE --cc FILE [--torch] TEST.py
 exit 0 passed, 1 failed or no such Python, 77 (only with --torch) no Python with torch
 """
 import argparse
@@ -24,7 +24,7 @@ def has(python, modules):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    for name in ("source", "build", "library", "bench", "cc"):
+    for name in ("source", "build", "lib", "bench", "cc"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("test")
@@ -42,7 +42,7 @@ def main():
               f"  python3 -m venv {args.build}/venv && {args.build}/venv/bin/pip install -r {HERE}/requirements.txt")
         return 1
 
-    environment = {**os.environ, "TPCOMM_LIBRARY": args.library, "PYTHONPATH": os.path.join(args.source, "python"),
+    environment = {**os.environ, "TPCOMM_LIBRARY": args.lib, "PYTHONPATH": os.path.join(args.source, "python"),
                    "PYTHONDONTWRITEBYTECODE": "1", "TPCOMM_TEST_BENCH": args.bench, "TPCOMM_TEST_CC": args.cc}
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "--rootdir", HERE, os.path.join(HERE, args.test)]
     return subprocess.run(command, env=environment, check=False).returncode

@@ -13,7 +13,7 @@ LIBRARY = os.environ["TPCOMM_LIBRARY"]
 PACKAGE = os.path.join(os.environ["PYTHONPATH"], "tpcomm")
 
 
-def imported(path, library=None, code="print(tpcomm.library_path)", **variables):
+def imported(path, library=None, code="from tpcomm import library_path; print(library_path)", **variables):
     """(exit code, output) of a Python that imports tpcomm from a path."""
     environment = {**os.environ, "PYTHONPATH": str(path), **variables}
     environment.pop("TPCOMM_LIBRARY")

@@ -74,7 +74,7 @@ def test_fresh_environment(wheel, tmp_path):
     venv.create(place, with_pip=True, symlinks=True)
     python = place / "bin" / "python3"
     good(python, "-m", "pip", "install", "--no-index", wheel)
-    library = good(python, "-c", "import tpcomm; print(tpcomm.library_path, tpcomm.__version__)").split()
+    library = good(python, "-c", "from tpcomm import __version__, library_path; print(library_path, __version__)").split()
     assert " ".join(library[:-1]).startswith(str(place)) and library[-1] == wheel.name.split("-")[1]
     output = good(os.environ["TPCOMM_TEST_BENCH"], "run", "-n", "2", "--", python, os.path.join(ROOT, "examples", "hello.py"))
     assert sorted(output.strip().split("\n")) == ["[0] rank 0 of 2: the sum is 3", "[1] rank 1 of 2: the sum is 3"]
