@@ -105,14 +105,16 @@ static void thread_ended() {
     abort();
 }
 
+/* One that was used before, or a new one. */
+template <typename T> static T *take(std::vector<T *> &spares) {
+    if (spares.empty()) return new T();
+    T *one = spares.back();
+    spares.pop_back();
+    return one;
+}
+
 static void start_block(const item_p &item, int sm) {
-    block_t *block;
-    if (spare_blocks.empty()) {
-        block = new block_t();
-    } else {
-        block = spare_blocks.back();
-        spare_blocks.pop_back();
-    }
+    block_t *block = take(spare_blocks);
     block->item = item;
     block->index = (unsigned)item->blocks_started++;
     block->sm = sm;
@@ -122,13 +124,7 @@ static void start_block(const item_p &item, int sm) {
     item->blocks_alive++;
     devices[item->device].room[sm] -= (int)block->alive;
     for (unsigned t = 0; t < block->alive; t++) {
-        fiber_t *fiber;
-        if (spare.empty()) {
-            fiber = new fiber_t();
-        } else {
-            fiber = spare.back();
-            spare.pop_back();
-        }
+        fiber_t *fiber = take(spare);
         fiber->block = block;
         fiber->index = t;
         fiber->ended = false;
