@@ -214,7 +214,7 @@ static inline void job_check_met(tpc_bootstrap_t *bootstrap) {
     int32_t size = tpc_bootstrap_size(bootstrap), me = tpc_bootstrap_rank(bootstrap), ranks[TPCOMM_MAX_RANKS];
     for (int32_t i = 0; i < size; i++) ranks[i] = i;
     tpc_team_t world = {.channel = 0, .ranks = ranks, .n = size, .me = me};
-    tpc_deadline_t deadline = tpc_deadline_in(20000, NULL, NULL);
+    tpc_deadline_t deadline = tpc_deadline_in(60000, NULL, NULL);
     struct {
         uint64_t nonce;
         int64_t pid, rank;

@@ -252,22 +252,56 @@ static void mismatches_are_named(tpc_bootstrap_t *bootstrap) {
     CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
 }
 
+/*
+ * What one member waits for before it comes is told by the others in memory that all share, so that no clock decides
+ * who is late: each says that it waits for the verdict (a wait asks), and that its call has ended.
+ */
+typedef struct {
+    tpc_deadline_t deadline;
+    int32_t me, late, asked;
+    int stage;
+} turn_t;
+
+/* A member has voted before its wait asks. */
+static int32_t member_waits(void *arg) {
+    turn_t *turn = arg;
+    atomic_store(&job_outcomes[turn->me].stage, turn->stage);
+    return 0;
+}
+
+/* The leader's time ends 200 ms after all who come have voted, and not before it has looked for their votes. */
+static int32_t leader_waits(void *arg) {
+    turn_t *turn = arg;
+    for (int32_t r = 1; r < SIZE; r++)
+        if (r != turn->late && atomic_load(&job_outcomes[r].stage) < turn->stage) return 0;
+    if (turn->asked++ == 0) turn->deadline.at_ns = tpc_clock_awake_ns() + 200000000;
+    return 0;
+}
+
+/** Everybody votes, but the late one when the leader's call has ended. Stages: who voted 2n - 1, whose call ended 2n.
+ */
+static tpcomm_status_t vote_without(tpc_bootstrap_t *bootstrap, int32_t late, tpcomm_status_t mine, int n) {
+    tpc_team_t team = world_of(bootstrap);
+    turn_t turn = {.me = team.me, .late = late, .stage = 2 * n - 1};
+    if (team.me == late) job_await(0, 2 * n);
+    turn.deadline = tpc_deadline_in(LONG_MS, team.me == 0 ? leader_waits : member_waits, &turn);
+    tpcomm_status_t status = tpc_team_gather(bootstrap, &team, "late", mine, NULL, 0, NULL, &turn.deadline);
+    atomic_store(&job_outcomes[team.me].stage, 2 * n);
+    return status;
+}
+
 /** Somebody is late: all end alike, he too when he comes, and the channel goes on with nothing left over. */
 static void late_members(tpc_bootstrap_t *bootstrap) {
     int32_t me = tpc_bootstrap_rank(bootstrap);
     for (int round = 0; round < 3; round++) {
-        tpc_deadline_t pause = in_ms(LONG_MS);
-        if (me == 2) CHECK_OK(tpc_deadline_sleep(&pause, 500));
-        CHECK_STATUS(vote(bootstrap, "late", TPCOMM_OK, 200), TPCOMM_ERR_TIMEOUT);
+        CHECK_STATUS(vote_without(bootstrap, 2, TPCOMM_OK, round + 1), TPCOMM_ERR_TIMEOUT);
         CHECK_ERROR_HAS("missing ranks: 2");
         gather_and_check(bootstrap, &(tpc_team_t){.channel = 0, .ranks = everybody, .n = SIZE, .me = me}, 1000,
                          (uint64_t)round);
     }
     /* Two late, of whom one has failed: the failure counts more, both are named. */
-    tpc_deadline_t pause = in_ms(LONG_MS);
-    if (me == 3) CHECK_OK(tpc_deadline_sleep(&pause, 500));
     tpcomm_status_t mine = me == 1 ? tpc_error(TPCOMM_ERR_IO, "reason") : TPCOMM_OK;
-    CHECK_STATUS(vote(bootstrap, "late", mine, 200), TPCOMM_ERR_PEER_FAILED);
+    CHECK_STATUS(vote_without(bootstrap, 3, mine, 4), TPCOMM_ERR_PEER_FAILED);
     CHECK_ERROR_HAS("rank 1 failed in 'late': reason; missing ranks: 3");
     CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
 }
@@ -275,11 +309,11 @@ static void late_members(tpc_bootstrap_t *bootstrap) {
 /** The leader is late: the others end by themselves, he learns of that. */
 static void late_leader(tpc_bootstrap_t *bootstrap) {
     int32_t me = tpc_bootstrap_rank(bootstrap);
-    tpc_deadline_t pause = in_ms(LONG_MS);
-    if (me == 0) CHECK_OK(tpc_deadline_sleep(&pause, 1600));
+    for (int32_t r = 1; r < SIZE && me == 0; r++) job_await(r, 1);
     CHECK_STATUS(vote(bootstrap, "late", TPCOMM_OK, 200), TPCOMM_ERR_TIMEOUT);
     if (me != 0) CHECK_ERROR_HAS("missing ranks: 0");
     if (me == 0) CHECK_ERROR_HAS("rank 1 failed in 'late'");
+    atomic_store(&job_outcomes[me].stage, 1);
     for (int round = 0; round < 3; round++) CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
 }
 
@@ -292,13 +326,13 @@ static void interrupted(tpc_bootstrap_t *bootstrap) {
     tpc_team_t world = world_of(bootstrap);
     for (int32_t stopping = 0; stopping < 2; stopping++) { /* the leader, a member */
         int32_t asked = 0, late = 3;
+        if (world.me == late) job_await(stopping, stopping + 1);
         tpc_deadline_t deadline = in_ms(LONG_MS);
         if (world.me == stopping) deadline = tpc_deadline_in(LONG_MS, ask_to_stop, &asked);
-        tpc_deadline_t pause = in_ms(LONG_MS);
-        if (world.me == late) CHECK_OK(tpc_deadline_sleep(&pause, 400));
         CHECK_STATUS(tpc_team_gather(bootstrap, &world, "stop", TPCOMM_OK, NULL, 0, NULL, &deadline),
                      world.me == stopping ? TPCOMM_ERR_INTERRUPTED : TPCOMM_ERR_PEER_FAILED);
         CHECK_ERROR_HAS("interrupted");
+        atomic_store(&job_outcomes[world.me].stage, stopping + 1);
         CHECK_OK(vote(bootstrap, "go on", TPCOMM_OK, LONG_MS));
     }
 }
@@ -384,6 +418,7 @@ static void *rank_thread(void *arg) {
 static void run_threads(void) {
     pthread_t threads[SIZE];
     int32_t ranks[SIZE], fds = job_count_fds();
+    job_prepare();
     CHECK_OK(tpc_thread_world_new(SIZE, &thread_world));
     for (int32_t i = 0; i < SIZE; i++) {
         ranks[i] = i;

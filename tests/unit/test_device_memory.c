@@ -118,7 +118,7 @@ static void one_group(tpc_bootstrap_t *bootstrap, const char *want) {
     static const int32_t ranks[SIZE] = {0, 1, 2};
     static const tpc_cuda_facts_t facts[SIZE];
     tpc_team_t team = {.channel = 5, .ranks = ranks, .n = SIZE, .me = tpc_bootstrap_rank(bootstrap)};
-    tpc_deadline_t deadline = tpc_deadline_in(20000, NULL, NULL);
+    tpc_deadline_t deadline = tpc_deadline_in(60000, NULL, NULL);
     tpc_device_memory_t memory;
     tpc_device_memory_plan_t plan = {
         .methods = methods, .only = row.only, .bytes = BYTES, .probe_offset = OFFSET, .users = users};
@@ -166,7 +166,7 @@ static void as_process(int32_t index, outcome_t *outcome) {
     job_set("TPCOMM_RANK", "%d", index);
     job_set("TPCOMM_SIZE", "%d", SIZE);
     CHECK_OK(tpcomm_log_set(count_line, NULL, TPCOMM_LOG_WARN));
-    CHECK_OK(job_meet_env(20000, &bootstrap));
+    CHECK_OK(job_meet_env(60000, &bootstrap));
     int fds = job_count_fds();
     one_group(bootstrap, row.processes);
     one_group(bootstrap, row.processes); /* the channel is as good as new */
@@ -185,7 +185,7 @@ static void *as_thread(void *arg) {
     static _Thread_local tpc_env_t env;
     thread_t *thread = arg;
     tpc_bootstrap_t *bootstrap;
-    tpc_deadline_t deadline = tpc_deadline_in(20000, NULL, NULL);
+    tpc_deadline_t deadline = tpc_deadline_in(60000, NULL, NULL);
     CHECK_OK(tpc_env_read(&env));
     CHECK_OK(tpc_bootstrap_meet_threads(thread->world, thread->rank, &env, &deadline, &bootstrap));
     one_group(bootstrap, row.threads);
@@ -200,7 +200,7 @@ static void *as_part(void *arg) {
     static _Thread_local tpc_rank_env_t rank_env;
     thread_t *thread = arg;
     tpc_bootstrap_t *bootstrap;
-    tpc_deadline_t deadline = tpc_deadline_in(20000, NULL, NULL);
+    tpc_deadline_t deadline = tpc_deadline_in(60000, NULL, NULL);
     CHECK_OK(tpc_env_read(&env));
     CHECK_OK(tpc_rank_env_read(&env, &rank_env));
     rank_env.rank = thread->rank;
