@@ -182,6 +182,7 @@ static tpcomm_status_t check_alike(const tpc_step_t *step, const votes_t *votes)
 
 /** Wait for the votes. OK: all here, or it is over anyway; else why the wait ended. */
 static tpcomm_status_t votes_wait(const tpc_step_t *step, votes_t *votes) {
+    tpcomm_status_t ended = TPCOMM_OK;
     for (;;) {
         bool late = false;
         int32_t gone, here = votes_take(step, votes, &late);
@@ -189,12 +190,14 @@ static tpcomm_status_t votes_wait(const tpc_step_t *step, votes_t *votes) {
             votes_of_old(step, votes);
             return TPCOMM_OK;
         }
-        if (here == step->team->n - 1 || somebody_gone(step, true, &gone)) return TPCOMM_OK;
+        /* What has come has come, whatever ended the wait after it. */
+        if (here == step->team->n - 1) return TPCOMM_OK;
+        if (ended != TPCOMM_OK) return ended;
+        if (somebody_gone(step, true, &gone)) return TPCOMM_OK;
         /* Members that come again would not know of which of their calls they are told, so they are waited for. */
         bool waits = step->mine == TPCOMM_OK || (step->team->again && step->mine != TPCOMM_ERR_INTERRUPTED);
         if (!waits || is_over(step, votes)) return TPCOMM_OK;
-        tpcomm_status_t status = tpc_step_wait(step, step->deadline);
-        if (status != TPCOMM_OK) return status;
+        ended = tpc_step_wait(step, step->deadline);
     }
 }
 

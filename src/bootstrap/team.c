@@ -206,7 +206,10 @@ static tpcomm_status_t await_verdict(const tpc_step_t *step, vote_t *vote, const
             return TPCOMM_OK;
         }
         tpcomm_status_t status = tpc_step_wait(step, deadline);
-        if (status != TPCOMM_OK) return status;
+        if (status == TPCOMM_OK) continue;
+        /* What has come has come, whatever ended the wait after it. */
+        tpc_link_pump(links);
+        return take_verdict(step, vote, mail_p) ? TPCOMM_OK : status;
     }
 }
 

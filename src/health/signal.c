@@ -48,7 +48,8 @@ tpcomm_status_t tpc_signal_wait_slow(tpc_signal_t *signal, uint32_t value, const
         looked = now;
         uint64_t limit = (uint64_t)atomic_load_explicit(wait->timeout_ms, memory_order_relaxed) * 1000000u;
         uint64_t waited = now - start - stopped;
-        if (waited >= limit) return TPCOMM_ERR_TIMEOUT;
+        if (waited >= limit) /* and however long this thread did not run since it looked */
+            return atomic_load_explicit(&signal->value, memory_order_acquire) == value ? TPCOMM_OK : TPCOMM_ERR_TIMEOUT;
         if (wait->interrupted != NULL && now - asked >= SLICE_NS) {
             asked = now;
             if (wait->interrupted(wait->interrupted_arg) != 0) return TPCOMM_ERR_INTERRUPTED;

@@ -338,6 +338,35 @@ static void interrupted(tpc_bootstrap_t *bootstrap) {
 }
 
 /** One member lets go of the job: the others are told so at once, whoever he was. */
+/** What a rank that has been held up finds: the group has failed since, and before that came all it waits for. */
+static struct { _Atomic int32_t voted, led; } * progress; /* in shared memory */
+
+static void await(_Atomic int32_t *word, int32_t value) {
+    for (int i = 0; atomic_load(word) < value; i++) {
+        if (i == LONG_MS) FAIL("the others did not get there");
+        poll(NULL, 0, 1);
+    }
+}
+
+static tpcomm_status_t held_up(void *arg) {
+    const int32_t *me = arg;
+    if (*me != 0) atomic_fetch_add(&progress->voted, 1);
+    if (*me != 0)
+        await(&progress->led, 1);
+    else
+        await(&progress->voted, SIZE - 1);
+    return tpc_error(TPCOMM_ERR_ABORTED, "it failed meanwhile");
+}
+
+static void what_has_come_counts(tpc_bootstrap_t *bootstrap) {
+    tpc_team_t team = world_of(bootstrap);
+    tpc_deadline_t deadline = in_ms(LONG_MS);
+    team.check = held_up;
+    team.check_arg = &team.me;
+    CHECK_OK(tpc_team_gather(bootstrap, &team, "held up", TPCOMM_OK, NULL, 0, NULL, &deadline));
+    if (team.me == 0) atomic_store(&progress->led, 1);
+}
+
 static int32_t leaver;
 
 static void somebody_leaves(tpc_bootstrap_t *bootstrap) {
@@ -443,6 +472,8 @@ static void run(const char *name, scenario_t chosen, int also) {
 int main(void) {
     job_clean_environment();
     job_set_unique_id("team");
+    progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(progress != MAP_FAILED);
     run("data moves", data_moves, ACROSS_HOSTS | THREADS);
     run("descriptors move", descriptors_move, THREADS);
     run("descriptors are exchanged", descriptors_are_exchanged, THREADS);
@@ -451,6 +482,10 @@ int main(void) {
     run("mismatches are named", mismatches_are_named, ACROSS_HOSTS | THREADS);
     run("late members", late_members, ACROSS_HOSTS | THREADS);
     run("late leader", late_leader, ACROSS_HOSTS | THREADS);
+    run("what has come counts", what_has_come_counts, HERE);
+    memset(progress, 0, sizeof *progress);
+    scenario = what_has_come_counts;
+    run_threads();
     run("interrupted", interrupted, ACROSS_HOSTS | THREADS);
     for (leaver = 0; leaver < SIZE; leaver += 2) run("somebody leaves", somebody_leaves, ACROSS_HOSTS | THREADS);
     run("channels at once", channels_at_once, ACROSS_HOSTS | THREADS);
