@@ -89,6 +89,8 @@ tpcomm_status_t tpcomm_destroy(tpcomm_t *comm) {
     if (status != TPCOMM_OK) return status;
     /* Kernels in graphs that outlive it find the group broken, and leave. */
     bool finalized = atomic_load(&comm->finalized) != 0, outlived = tpc_kept_in_use(&comm->graphs);
+    bool broken =
+        !finalized && tpc_failure_status(&comm->failure) != TPCOMM_OK && !tpc_failure_is_leaving(&comm->failure);
     if (mine && comm->size > 1 && (!finalized || outlived)) {
         char text[96];
         snprintf(text, sizeof text, "rank %d destroyed its communicator%s", comm->rank,
@@ -107,6 +109,8 @@ tpcomm_status_t tpcomm_destroy(tpcomm_t *comm) {
                                  comm->name, DESTROY_WAIT_MS);
             tpc_deadline_sleep(&deadline, 1);
         }
+        /* The watchdog would have done it within a second: not where the group goes sooner. */
+        if (broken && atomic_exchange(&comm->dumped, 1) == 0) tpc_report_failure(comm->world, comm->name);
     }
     tpc_comm_free(comm);
     return TPCOMM_OK;

@@ -37,10 +37,13 @@ static void reduce(tpcomm_t *comm, size_t count, tpcomm_status_t want) {
 /* Rank 2 is somewhere else when call 7 is due. */
 static void missing(tpcomm_t *comm, int32_t rank) {
     for (int i = 0; i < 6; i++) reduce(comm, 8, TPCOMM_OK);
-    if (rank != 2)
+    if (rank != 2) {
         reduce(comm, 8, TPCOMM_ERR_TIMEOUT);
-    else
-        usleep(4000000);
+        return;
+    }
+    for (int32_t r = 0; r < 2; r++) ranks_await_call(comm, r, 7);
+    CHECK_OK(tpcomm_set_op_timeout(comm, 1500));
+    ranks_await_failure(comm);
 }
 
 static void mismatch(tpcomm_t *comm, int32_t rank) {
@@ -48,21 +51,11 @@ static void mismatch(tpcomm_t *comm, int32_t rank) {
     reduce(comm, rank == 1 ? 16 : 8, TPCOMM_ERR_MISMATCH);
 }
 
-/* Until another rank has begun a call. */
-static void await_call(tpcomm_t *comm, int32_t rank, uint64_t seq) {
-    tpcomm_rank_info_t info = {.struct_size = sizeof info};
-    for (int ms = 0; info.seq < seq; ms++) {
-        CHECK_OK(tpcomm_rank_info(comm, rank, &info));
-        CHECK(ms < 20000);
-        usleep(1000);
-    }
-}
-
 static void killed(tpcomm_t *comm, int32_t rank) {
     for (int i = 0; i < 3; i++) reduce(comm, 8, TPCOMM_OK);
     if (rank == 1) {
-        await_call(comm, 0, 4);
-        await_call(comm, 2, 4);
+        ranks_await_call(comm, 0, 4);
+        ranks_await_call(comm, 2, 4);
         raise(SIGKILL);
     }
     reduce(comm, 8, TPCOMM_ERR_PEER_DIED);
@@ -81,6 +74,7 @@ static void subgroup(tpcomm_t *comm, int32_t rank) {
         CHECK_OK(tpcomm_destroy(pair));
     }
     CHECK_OK(tpcomm_host_barrier(comm, 0));
+    CHECK_OK(tpcomm_finalize(comm)); /* so that nobody's end is the world's failure */
 }
 
 static const struct {
@@ -100,7 +94,6 @@ static void run_scene(const char *folder, int index) {
         ranks_set_env(rank, SIZE, job);
         CHECK_EQ(setenv("TPCOMM_FLIGHT_DIR", folder, 1), 0);
         tpcomm_config_t config = ranks_config();
-        config.op_timeout_ms = strcmp(scenes[index].name, "missing") == 0 ? 1500 : 30000;
         tpcomm_t *comm = NULL;
         CHECK_OK(tpcomm_init_env(&config, &comm));
         scenes[index].fn(comm, rank);

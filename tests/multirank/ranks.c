@@ -140,6 +140,24 @@ void ranks_run(int kind, int32_t size, const tpcomm_config_t *config, rank_fn fn
     ranks_fork(size, process_main, &process);
 }
 
+/* ------------------------------------------------------------------ waiting */
+
+void ranks_await_call(tpcomm_t *comm, int32_t rank, uint64_t seq) {
+    tpcomm_rank_info_t info = {.struct_size = sizeof info};
+    for (int ms = 0; info.seq < seq; ms++) {
+        CHECK_OK(tpcomm_rank_info(comm, rank, &info));
+        if (ms == 60000) FAIL("rank %d has not begun call %llu", rank, (unsigned long long)seq);
+        usleep(1000);
+    }
+}
+
+void ranks_await_failure(tpcomm_t *comm) {
+    for (int ms = 0; tpcomm_async_status(comm, NULL) == TPCOMM_OK; ms++) {
+        if (ms == 60000) FAIL("the group has not failed");
+        usleep(1000);
+    }
+}
+
 /* ------------------------------------------------------------------ resources */
 
 static int count_entries(const char *path) {
@@ -208,8 +226,8 @@ resources_t resources_now(void) {
 
 void resources_check_equal(resources_t before, const char *what) {
     resources_t after = resources_now();
-    /* A thread that nobody joins ends a moment later than what it was for. */
-    for (int i = 0; i < 200 && after.threads > before.threads; i++) {
+    /* A thread that nobody joins ends a moment later than what it was for; half a minute is for ever. */
+    for (int i = 0; i < 30000 && after.threads > before.threads; i++) {
         usleep(1000);
         after = resources_now();
     }

@@ -47,6 +47,10 @@ const char *ranks_hold_root(void);
 /** Set TPCOMM_TEST_HOOKS (base/hook.h) for this process and the ones it will fork; "": none. */
 void ranks_set_hooks(const char *hooks);
 
+/** Wait until a rank has begun its device call of this number; until the group has failed. A minute is for ever. */
+void ranks_await_call(tpcomm_t *comm, int32_t rank, uint64_t seq);
+void ranks_await_failure(tpcomm_t *comm);
+
 /** Open descriptors, mappings and threads of this process, to compare before and after. */
 typedef struct {
     int fds, maps, threads;
