@@ -115,8 +115,11 @@ void tpc_hook_reload(void) {
     pthread_mutex_unlock(&lock);
 }
 
+void (*tpc_hook_observer)(const char *point, int32_t rank);
+
 tpcomm_status_t tpc_hook(const char *point, int32_t rank) {
     int now = current_state();
+    if (tpc_hook_observer) tpc_hook_observer(point, rank);
     if (now == EMPTY) return TPCOMM_OK;
     if (now == BAD) return tpc_error(TPCOMM_ERR_INVALID_ARG, "hook: TPCOMM_TEST_HOOKS is not valid");
 

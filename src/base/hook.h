@@ -21,6 +21,11 @@ tpcomm_status_t tpc_hook(const char *point, int32_t rank);
 uint64_t tpc_hook_value(const char *name, uint64_t otherwise);
 /** Read TPCOMM_TEST_HOOKS again (after a test's setenv). */
 void tpc_hook_reload(void);
+/**
+ * Told of every point that is passed, before it delays or fails, so that a test can wait until a rank is there. NULL:
+ * nobody. Set before there are other threads; forked children keep it.
+ */
+extern void (*tpc_hook_observer)(const char *point, int32_t rank);
 #else
 static inline tpcomm_status_t tpc_hook(const char *point, int32_t rank) {
     (void)point, (void)rank;

@@ -149,7 +149,8 @@ static tpcomm_status_t make_links(meeting_t *meeting) {
     /* A little sooner than the vote: whoever waits for another one's link is heard of it, and not taken for missing. */
     tpc_deadline_t deadline = *meeting->deadline;
     uint64_t sooner_ms = tpc_deadline_left_ms(&deadline) / 8;
-    deadline.at_ns -= (sooner_ms < SOONER_MS ? sooner_ms : SOONER_MS) * UINT64_C(1000000);
+    sooner_ms = tpc_hook_value("sooner_ms", sooner_ms < SOONER_MS ? sooner_ms : SOONER_MS);
+    deadline.at_ns -= sooner_ms * UINT64_C(1000000);
     if (status == TPCOMM_OK) status = tpc_mesh_make(bootstrap, &meeting->lobby, meeting->peers, &deadline, mesh);
     status = tpc_team_gather_urgent(bootstrap, &bootstrap->world, "mesh", status, NULL, 0, NULL, meeting->deadline);
     if (status != TPCOMM_OK) return status;

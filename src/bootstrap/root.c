@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hook.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "bootstrap/host.h"
@@ -218,6 +219,7 @@ static tpcomm_status_t refuse_all(meeting_t *meeting, tpc_guest_t *guest, tpcomm
     else if (guest->greeting.hello.size == meeting->bootstrap->self.size)
         meeting->told_outside++;
     (void)tpc_guest_answer(guest, &meeting->bootstrap->self, TPC_VERDICT_REFUSE, 0, status, tpcomm_last_error());
+    (void)tpc_hook("refused", 0); /* tests see it */
     return status;
 }
 
@@ -333,6 +335,7 @@ static int32_t count_present(meeting_t *meeting) {
         int err;
         tpc_link_state_t state = tpc_link_state(links, rank, &err);
         bool voted = tpc_link_peek(links, rank, meeting->bootstrap->world.channel) != NULL;
+        if (voted) (void)tpc_hook("voted", rank); /* tests see it */
         bool gone = state != TPC_LINK_OPEN && state != TPC_LINK_NONE;
         bool forged = state == TPC_LINK_BROKEN && err == EBADMSG; /* it has proved who it is: somebody is between us */
         bool failed = (state == TPC_LINK_BROKEN && err == ENOMEM) || (state == TPC_LINK_LEFT && err != 0);
@@ -383,7 +386,7 @@ tpcomm_status_t tpc_root_collect(tpc_bootstrap_t *bootstrap, tpc_door_t *door, t
     /* Those who have not come yet would look for rank 0 until their deadline. */
     char text[TPC_ERROR_BYTES];
     snprintf(text, sizeof text, "%s", tpcomm_last_error());
-    tpc_deadline_t soon = tpc_deadline_in(REFUSE_MS, NULL, NULL);
+    tpc_deadline_t soon = tpc_deadline_in(tpc_hook_value("refuse_ms", REFUSE_MS), NULL, NULL);
     if (soon.at_ns > deadline->at_ns) soon.at_ns = deadline->at_ns;
     if (status == TPCOMM_OK && meeting.died) (void)collect(&meeting, true, &soon);
     if (status == TPCOMM_OK) return TPCOMM_OK; /* the first vote tells all who are there */

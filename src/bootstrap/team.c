@@ -230,7 +230,7 @@ static tpcomm_status_t ask_leader(const tpc_step_t *step, vote_t *vote, tpc_mail
     vote_withdraw(step, vote, status);
     if (status != TPCOMM_ERR_TIMEOUT) return status;
     /* A leader that waits for others still (its deadline began later) now ends the step, and knows who is missing. */
-    tpc_deadline_t last_word = tpc_deadline_in(LAST_WORD_MS, NULL, NULL);
+    tpc_deadline_t last_word = tpc_deadline_in(tpc_hook_value("last_word_ms", LAST_WORD_MS), NULL, NULL);
     vote->token = token;
     vote->doubtful = false;
     tpc_step_t last = *step;

@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "multirank/ranks.h"
+#include "multirank/stalls.h"
 
 static void abort_while_waiting(rank_t *rank) {
     CHECK_OK(tpcomm_barrier(rank->comm, NULL));
@@ -15,11 +15,11 @@ static void abort_while_waiting(rank_t *rank) {
         usleep(200000);
         CHECK_OK(tpcomm_abort(rank->comm, "the scheduler gave up on request 17"));
     }
-    uint64_t start = tpc_clock_ns();
+    moment_t start = moment_now();
     CHECK_STATUS(tpcomm_barrier(rank->comm, NULL), TPCOMM_ERR_ABORTED);
     for (int i = 0; i < 1000; i++) /* as an engine that has queued its step */
         CHECK_STATUS(tpcomm_barrier(rank->comm, NULL), TPCOMM_ERR_ABORTED);
-    CHECK(tpc_clock_ns() - start < 2000000000u);
+    CHECK_WITHIN(start, 2000);
     CHECK_ERROR_HAS("tpcomm_abort by rank 0: the scheduler gave up on request 17");
 }
 
@@ -77,7 +77,10 @@ static void destroyed_while_inside(void) {
         CHECK_OK(tpcomm_rank_info(comms[0], 0, &info));
     } while (info.seq == 0);
     usleep(50000);
-    CHECK_OK(tpcomm_destroy(comms[0]));
+    /* BUSY: the thread had no processor for a second, and nothing was freed. */
+    tpcomm_status_t status = TPCOMM_ERR_BUSY;
+    for (int i = 0; i < 60 && status == TPCOMM_ERR_BUSY; i++) status = tpcomm_destroy(comms[0]);
+    CHECK_OK(status);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_STATUS(tpcomm_barrier(comms[1], NULL), TPCOMM_ERR_ABORTED);
     CHECK_OK(tpcomm_destroy(comms[1]));
@@ -105,6 +108,7 @@ static void short_lives(int32_t rank, int32_t size, void *arg) {
 
 int main(void) {
     tpcomm_config_t config = ranks_config();
+    stalls_watch();
     for (int kind = 0; kind < RANKS_KINDS; kind++) {
         ranks_run(kind, 3, &config, abort_while_waiting, NULL);
         ranks_run(kind, 2, &config, long_reason, NULL);

@@ -200,7 +200,8 @@ int main(void) {
     char text[64];
     job_clean_environment();
     job_set_unique_id("address");
-    base = job_find_ports(1, 20); /* and 16 behind it */
+    job_set("TPCOMM_TEST_HOOKS", "set@refuse_ms:20000"); /* a rank 0 that failed tells those who are late here */
+    base = job_find_ports(1, 20);                        /* and 16 behind it */
 
     size = 3;
     int fd = listen_on(base);

@@ -5,6 +5,12 @@
  */
 #include "unit/bootstrap_job.h"
 
+/* Points that rank 0 passes: a rank has come for good; a rank shows that they do not belong together. */
+enum { VOTED, REFUSED };
+/* A rank 0 that has failed stays for those who come late, however late they are here; and who has told rank 0 that he
+ * waits no more waits for its answer. */
+#define PATIENCE "set@refuse_ms:20000;set@last_word_ms:20000"
+
 static int32_t first_size;
 
 static void come(int32_t rank, int32_t size, uint64_t timeout_ms, outcome_t *outcome) {
@@ -27,29 +33,39 @@ static void come(int32_t rank, int32_t size, uint64_t timeout_ms, outcome_t *out
 
 /* ------------------------------------------------------------------ one never comes */
 
-static int32_t missing;
+#define LIMIT_MS 3000 /* long enough that nobody who comes is late */
 
+static uint16_t port; /**< the first of three; 0: by unix socket */
+
+/** Three jobs at once; in each another rank never comes. */
 static void two_of_three(int32_t index, outcome_t *outcome) {
-    if (index != missing) come(index, 3, 1500, outcome);
+    int32_t missing = index / 3;
+    if (index % 3 == missing) return;
+    job_set("TPCOMM_JOB_ID", "%s-%d", getenv("TPCOMM_JOB_ID"), missing);
+    if (port != 0) job_set("TPCOMM_ROOT", "127.0.0.1:%d", port + missing);
+    come(index % 3, 3, LIMIT_MS, outcome);
 }
 
 static void never_comes(void) {
-    for (missing = 0; missing < 3; missing++) {
+    job_run(9, two_of_three);
+    for (int32_t missing = 0; missing < 3; missing++) {
         char want[32];
-        job_run(3, two_of_three);
+        uint64_t longest_ms = 0;
         snprintf(want, sizeof want, "missing ranks: %d", missing);
-        for (int32_t i = 0; i < 3; i++) {
-            if (i == missing) continue;
+        for (int32_t i = 3 * missing; i < 3 * missing + 3; i++) {
+            if (i % 3 == missing) continue;
             CHECK_OUTCOME(i, TPCOMM_ERR_TIMEOUT, want);
             CHECK_OUTCOME(i, TPCOMM_ERR_TIMEOUT, "TPCOMM_SIZE=3");
-            CHECK(job_outcomes[i].ms >= 1000 && job_outcomes[i].ms < 1500 + 10000);
+            CHECK(job_outcomes[i].ms < LIMIT_MS + 10000);
+            if (job_outcomes[i].ms > longest_ms) longest_ms = job_outcomes[i].ms;
         }
+        CHECK(longest_ms >= LIMIT_MS); /* of whoever was there first */
     }
 }
 
 /** Rank 1 has less patience than rank 0, and says so: both end then, and know that it is rank 2 who is missing. */
 static void impatient(int32_t index, outcome_t *outcome) {
-    if (index != 2) come(index, 3, index == 1 ? 500 : 60000, outcome);
+    if (index != 2) come(index, 3, index == 1 ? LIMIT_MS : 60000, outcome);
 }
 
 static int32_t ask_to_stop(void *arg) {
@@ -62,8 +78,8 @@ static int32_t stopping;
 static void stopped(int32_t index, outcome_t *outcome) {
     tpc_bootstrap_t *bootstrap;
     int32_t fds = job_count_fds();
-    if (index == 2) { /* in its place: the caller's wish, when the others have long met */
-        poll(NULL, 0, 500);
+    if (index == 2) { /* in its place: the caller's wish, when the others have met */
+        job_await_point(VOTED, 1);
         atomic_store(&outcome->stage, 1);
         return;
     }
@@ -97,9 +113,8 @@ static void patience(void) {
 static int32_t claimed;
 
 static void rank_or_claimant(int32_t index, outcome_t *outcome) {
-    tpc_deadline_t pause = tpc_deadline_in(20000, NULL, NULL);
     if (index == 2) job_await(3, 1);
-    if (index == 3) CHECK_OK(tpc_deadline_sleep(&pause, 200));
+    if (index == 3) job_await_point(VOTED, 1);
     come(index == 3 ? claimed : index, index == 3 && claimed == 0 ? 5 : 3, 20000, outcome);
     atomic_store(&outcome->stage, 1);
 }
@@ -119,9 +134,16 @@ static void claimed_twice(void) {
 
 static int32_t bad_rank, order;
 
+/** Who comes last waits for what rank 0 has seen of the two others; rank 0 itself, for some time. */
+static void come_last(int32_t index) {
+    if (index != order) return;
+    if (index == 0) poll(NULL, 0, 100);
+    if (index == 1) job_await_point(REFUSED, 0);
+    if (index == 2) job_await_point(VOTED, 1);
+}
+
 static void one_outside(int32_t index, outcome_t *outcome) {
-    tpc_deadline_t pause = tpc_deadline_in(20000, NULL, NULL);
-    if (index == order) CHECK_OK(tpc_deadline_sleep(&pause, 100));
+    come_last(index);
     come(index == 2 ? bad_rank : index, 3, 30000, outcome);
 }
 
@@ -163,13 +185,12 @@ static void outside_by_id(int32_t index, outcome_t *outcome) {
 /* ------------------------------------------------------------------ two sizes, two versions */
 
 static void two_sizes(int32_t index, outcome_t *outcome) {
-    tpc_deadline_t pause = tpc_deadline_in(20000, NULL, NULL);
-    if (index == order) CHECK_OK(tpc_deadline_sleep(&pause, 100));
+    come_last(index);
     come(index, index == 2 ? 5 - first_size : first_size, 30000, outcome);
 }
 
 static void two_versions(int32_t index, outcome_t *outcome) {
-    job_set("TPCOMM_TEST_HOOKS", "set@library_version:%d", index == order ? 305 : TPCOMM_VERSION_NUMBER);
+    job_set("TPCOMM_TEST_HOOKS", PATIENCE ";set@library_version:%d", index == order ? 305 : TPCOMM_VERSION_NUMBER);
     tpc_hook_reload();
     come(index, 3, 30000, outcome);
 }
@@ -198,10 +219,13 @@ static void differ(void) {
 
 int main(void) {
     char address[64];
+    job_watch("voted", "refused");
     for (int way = 0; way < 2; way++) {
         job_clean_environment();
         job_set_unique_id("ranks");
-        snprintf(address, sizeof address, "127.0.0.1:%d", job_find_ports(3, 1));
+        job_set("TPCOMM_TEST_HOOKS", PATIENCE);
+        if (way == 1) port = job_find_ports(3, 3);
+        snprintf(address, sizeof address, "127.0.0.1:%d", port);
         if (way == 1) setenv("TPCOMM_ROOT", address, 1);
         never_comes();
         patience();
@@ -211,6 +235,7 @@ int main(void) {
         printf("%s\n", way == 0 ? "unix" : "tcp");
     }
     job_clean_environment();
+    job_set("TPCOMM_TEST_HOOKS", PATIENCE);
     job_run(3, outside_by_id);
     for (int32_t r = 0; r < 3; r++) {
         CHECK_OUTCOME(r, TPCOMM_ERR_INVALID_ARG, "rank -1");

@@ -91,15 +91,14 @@ static void check_failure(void) {
     }
 }
 
-/** It waits at the step until it is killed; stage 100 tells that it is about to. */
+/** The victim waits at the step until it is killed; rank 0 then stays until those who are late here have come, too. */
 static void dying_rank(int32_t index, outcome_t *outcome) {
     char hooks[64];
     tpc_bootstrap_t *bootstrap;
     int32_t fds = job_count_fds();
-    snprintf(hooks, sizeof hooks, "delay@%s:%d:60000", step, victim);
+    snprintf(hooks, sizeof hooks, "delay@%s:%d:60000;set@refuse_ms:20000", step, victim);
     set_hooks(hooks);
     uint64_t start_ns = tpc_clock_ns();
-    if (index == victim) atomic_store(&job_outcomes[SIZE].stage, 1);
     job_keep(outcome, meet(index, 40000, &bootstrap), start_ns);
     CHECK_EQ(job_count_fds(), fds);
 }
@@ -116,9 +115,12 @@ static void check_death(void) {
 
 static void run_death(job_body_t body) {
     job_prepare();
+    job_watch(step, NULL);
     for (int32_t i = 0; i < SIZE; i++) job_start(i, body);
-    job_await(SIZE, 1);
-    poll(NULL, 0, 300); /* it gets to the step in far less */
+    if (step)
+        job_await_point(0, victim);
+    else
+        for (int32_t i = 0; i < SIZE; i++) job_await(i, 100);
     kill(job_pids[victim], SIGKILL);
     for (int32_t i = 0; i < SIZE; i++) {
         int status;
@@ -131,7 +133,8 @@ static void run_death(job_body_t body) {
 
 /* ------------------------------------------------------------------ later */
 
-/** It is killed after all have met, while a child that it forked holds all its sockets: the others see it all the same.
+/** The victim is killed after all have met (stage 100), while a child that it forked holds all its sockets: the others
+ * see it all the same.
  */
 static void dying_later(int32_t index, outcome_t *outcome) {
     static const int32_t ranks[SIZE] = {0, 1, 2};
@@ -143,9 +146,10 @@ static void dying_later(int32_t index, outcome_t *outcome) {
         if (child == 0)
             for (;;) pause();
         memcpy(outcome->id.bytes, &child, sizeof child);
-        atomic_store(&job_outcomes[SIZE].stage, 1);
+        atomic_store(&outcome->stage, 100);
         for (;;) pause();
     }
+    atomic_store(&outcome->stage, 100);
     uint64_t start_ns = tpc_clock_ns();
     tpc_deadline_t deadline = tpc_deadline_in(40000, NULL, NULL);
     job_keep(outcome, tpc_team_gather(bootstrap, &world, "later", TPCOMM_OK, NULL, 0, NULL, &deadline), start_ns);
@@ -210,6 +214,7 @@ int main(void) {
     snprintf(address, sizeof address, "127.0.0.1:%d", job_find_ports(4, 1));
     job_clean_environment();
     check_threads();
+    step = NULL; /* behind all of them */
     for (victim = 0; victim < SIZE; victim++) {
         pid_t child;
         job_set_unique_id("later");

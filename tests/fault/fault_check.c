@@ -299,7 +299,9 @@ int main(void) {
     for (int kind = 0; kind < RANKS_KINDS; kind++) {
         ranks_run(kind, 2, &config, buffers, NULL);
         ranks_run(kind, 3, &config, norm_buffers, NULL);
+        ranks_set_hooks("set@last_word_ms:20000"); /* of rank 0, which knows who is missing, however late it is */
         ranks_run(kind, 3, &config, missing, NULL);
+        ranks_set_hooks("");
         ranks_run(kind, 3, &config, aborted, NULL);
     }
     ranks_run(RANKS_THREADS, 3, &config, same_memory, NULL);

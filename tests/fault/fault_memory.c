@@ -54,8 +54,9 @@ static void process(int32_t rank, int32_t size, void *arg) {
     const fault_t *fault = arg;
     char hooks[64], host[16];
     (void)size;
-    snprintf(hooks, sizeof hooks, "fail@%s:%d:%d", fault->point, strcmp(fault->point, "link_send") == 0 ? rank : 0,
-             fault->passing);
+    /* A rank 0 that fails tells those who are late here. */
+    snprintf(hooks, sizeof hooks, "set@refuse_ms:10000;fail@%s:%d:%d", fault->point,
+             strcmp(fault->point, "link_send") == 0 ? rank : 0, fault->passing);
     snprintf(host, sizeof host, "host%d", rank % 2);
     if (fault->root != NULL) {
         setenv("TPCOMM_ROOT", fault->root, 1);
@@ -69,7 +70,7 @@ static void process(int32_t rank, int32_t size, void *arg) {
                               .op_timeout_ms = LIMIT_MS};
     tpcomm_t *comm = NULL;
     uint64_t start_ns = tpc_clock_ns();
-    if (rank == fault->victim) ranks_set_hooks(hooks);
+    ranks_set_hooks(rank == fault->victim ? hooks : "set@refuse_ms:10000");
     tpcomm_status_t status = tpcomm_init_env(&config, &comm);
     bool whole = use(comm, status, fault, rank);
     CHECK(tpc_clock_ns() - start_ns < SOON_MS * UINT64_C(1000000));

@@ -6,6 +6,8 @@
  * stay broken.
  */
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,6 +53,17 @@ static void run(int32_t size, uint32_t killed, void (*fn)(int32_t rank)) {
     }
 }
 
+/* Ranks that are behind a call in which others still wait. In shared memory. */
+static _Atomic int32_t *behind;
+
+static void await_all(int32_t count) {
+    atomic_fetch_add(behind, 1);
+    for (int ms = 0; atomic_load(behind) < count; ms++) {
+        CHECK(ms < 60000);
+        usleep(1000);
+    }
+}
+
 /* Of five, 0 dies, then 3; the rest go on each time, in groups that they made themselves. */
 static void deaths(int32_t rank) {
     static const int32_t dies[] = {0, 3};
@@ -59,6 +72,7 @@ static void deaths(int32_t rank) {
     CHECK_OK(tpcomm_init_env(&config, &comm));
     check_sum(comm, rank);
     for (int turn = 0; turn < 2; turn++) {
+        await_all(turn == 0 ? 5 : 5 + 4);
         if (rank == dies[turn]) raise(SIGKILL);
         tpcomm_status_t status = TPCOMM_OK;
         while (status == TPCOMM_OK) status = tpcomm_barrier(comm, NULL);
@@ -134,7 +148,7 @@ static void late(rank_t *rank) {
     CHECK_STATUS(tpcomm_group_shrink(rank->comm, NULL, 0, NULL), TPCOMM_ERR_INVALID_ARG);
     CHECK_OK(tpcomm_set_op_timeout(rank->comm, 500));
     if (rank->rank == 1) {
-        usleep(1500000);
+        ranks_await_failure(rank->comm);
         CHECK_STATUS(tpcomm_barrier(rank->comm, NULL), TPCOMM_ERR_TIMEOUT);
         return;
     }
@@ -168,6 +182,8 @@ static void other_lists(rank_t *rank) {
 
 int main(void) {
     tpcomm_config_t config = ranks_config();
+    behind = mmap(NULL, sizeof *behind, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(behind != MAP_FAILED);
     run(5, 1u << 0 | 1u << 3, deaths);
     run(4, 1u << 1 | 1u << 2, death_while_meeting);
     for (scene = 0; scene < SCENES; scene++) {
@@ -178,7 +194,7 @@ int main(void) {
         ranks_run(kind, 3, &config, late, NULL);
         ranks_run(kind, 3, &config, nobody, NULL);
     }
-    config.init_timeout_ms = 1500;
+    config.init_timeout_ms = 4000;
     ranks_run(RANKS_THREADS, 3, &config, other_lists, NULL);
     return 0;
 }

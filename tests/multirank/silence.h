@@ -24,8 +24,10 @@ static void silence_broken(int signal, siginfo_t *info, void *context) {
 
 /* From now on this thread may only wait, yield, and end. False: the kernel has no such filters. */
 static inline bool silence_begin(void) {
-    static const int allowed[] = {SYS_futex, SYS_sched_yield, SYS_clock_gettime, SYS_madvise,        SYS_munmap,
-                                  SYS_exit,  SYS_exit_group,  SYS_rt_sigreturn,  SYS_rt_sigprocmask, SYS_write};
+    /* restart_syscall: a wait that goes on when the process was stopped. */
+    static const int allowed[] = {SYS_futex,        SYS_restart_syscall, SYS_sched_yield, SYS_clock_gettime,
+                                  SYS_madvise,      SYS_munmap,          SYS_exit,        SYS_exit_group,
+                                  SYS_rt_sigreturn, SYS_rt_sigprocmask,  SYS_write};
     struct sock_filter filter[2 * sizeof allowed / sizeof *allowed + 2];
     unsigned short n = 0;
     filter[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));

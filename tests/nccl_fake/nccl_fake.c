@@ -11,6 +11,7 @@
  *   refuse@R   ncclCommInitRankConfig fails at once
  *   init@R     init fails while it is under way
  *   hang@R     init never ends
+ *   die@R      the process ends while all are in init
  *   call@R:K   the K-th collective (1 is the first) fails at once
  *   async@R:K  the K-th collective fails while it is under way
  *   wrong@R:K  the K-th collective's first byte is wrong
@@ -31,6 +32,7 @@
 #endif
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -480,7 +482,9 @@ static int ask(ncclComm_t comm, int *error) {
     if (comm->error != 0) {
         *error = comm->error;
     } else if (!comm->ready) {
-        bool complete = atomic_load(&comm->shared->attached) >= comm->size && !faulty(comm, "hang");
+        bool attached = atomic_load(&comm->shared->attached) >= comm->size;
+        if (attached && faulty(comm, "die")) (void)raise(SIGKILL);
+        bool complete = attached && !faulty(comm, "hang");
         if (complete && comm->own_fd >= 0) {
             close(comm->own_fd);
             comm->own_fd = -1;

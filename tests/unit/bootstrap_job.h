@@ -33,7 +33,8 @@ typedef struct {
     tpcomm_status_t status;
     uint64_t nonce, ms;
     char text[TPC_ERROR_BYTES];
-    _Atomic int stage; /**< how far it has come */
+    _Atomic int stage;     /**< how far it has come */
+    _Atomic int passed[2]; /**< whether this rank has passed the points of job_points */
     tpcomm_unique_id_t id;
 } outcome_t;
 
@@ -84,6 +85,29 @@ static inline void job_run(int32_t n, job_body_t body) {
 static inline void job_await(int32_t index, int stage) {
     for (int i = 0; atomic_load(&job_outcomes[index].stage) < stage; i++) {
         if (i == 60000) FAIL("process %d did not come to stage %d", index, stage);
+        poll(NULL, 0, 1);
+    }
+}
+
+/** Points of the library (base/hook.h) that job_watch has named, or NULL. */
+static const char *job_points[2];
+
+static inline void job_see(const char *point, int32_t rank) {
+    for (int i = 0; i < 2; i++)
+        if (job_points[i] && strcmp(point, job_points[i]) == 0 && rank >= 0 && rank < JOB_MAX)
+            atomic_store(&job_outcomes[rank].passed[i], 1);
+}
+
+/** Before the processes are started: note who passes these points. */
+static inline void job_watch(const char *first, const char *second) {
+    job_points[0] = first;
+    job_points[1] = second;
+    tpc_hook_observer = job_see;
+}
+
+static inline void job_await_point(int which, int32_t rank) {
+    for (int i = 0; atomic_load(&job_outcomes[rank].passed[which]) == 0; i++) {
+        if (i == 60000) FAIL("rank %d did not come to '%s'", rank, job_points[which]);
         poll(NULL, 0, 1);
     }
 }
