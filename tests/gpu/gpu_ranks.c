@@ -2,6 +2,7 @@
 #include "gpu/gpu_ranks.h"
 
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "multirank/pattern.h"
@@ -44,6 +45,20 @@ int gpu_count(void) {
     unlink(path);
     known = count;
     return count;
+}
+
+double gpu_now_s(void) {
+    struct timespec t;
+    CHECK_EQ(clock_gettime(CLOCK_MONOTONIC, &t), 0);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+void gpu_check_soon(double start, double most_s, const char *what) {
+    double took = gpu_now_s() - start;
+#ifdef CUDA_ON_HOST
+    most_s += 15;
+#endif
+    if (took > most_s) FAIL("%s: it took %.3f s, more than %.3f s", what, took, most_s);
 }
 
 tpcomm_config_t gpu_config(void) {

@@ -56,6 +56,14 @@ static inline int gpu_rounds(int rounds) {
 #define GPU_WORKSPACE_BYTES 0 /* the library's choice */
 #endif
 
+/** Seconds of a clock that only goes forward. */
+double gpu_now_s(void);
+/**
+ * No more than most_s since start (gpu_now_s), or where this machine plays the GPU beside all that it has to do, 15 s
+ * more: there it shows only that nothing waited for a limit of the library, which the test makes longer than that.
+ */
+void gpu_check_soon(double start, double most_s, const char *what);
+
 /** A config for GPU tests: sharing on, short limits. */
 tpcomm_config_t gpu_config(void);
 

@@ -6,7 +6,6 @@
  * call of a group is captured (G9); ranks that give different arguments. An argument N runs only that many ranks;
  * "time [N]" prints times in place of checking, "shapes [N]" those of shapes that are forced.
  */
-#include <time.h>
 
 #include "cpu_backend/norm.h"
 #include "gpu/gpu_ranks.h"
@@ -424,12 +423,6 @@ static void mismatch(gpu_rank_t *rank) {
 
 /* ------------------------------------------------------------------ times */
 
-static double now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
 /* Microseconds per call: the median of 20 replays of a graph of 50 dependent calls. */
 static double time_of(gpu_rank_t *rank, const plan_t *plan) {
     enum { CALLS = 50, REPLAYS = 20 };
@@ -443,10 +436,10 @@ static double time_of(gpu_rank_t *rank, const plan_t *plan) {
     CUDA_OK(cudaGraphInstantiate(&exec, captured, 0));
     for (int i = -2; i < REPLAYS; i++) {
         CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
-        double start = now_us();
+        double start = gpu_now_s();
         CUDA_OK(cudaGraphLaunch(exec, rank->stream));
         CUDA_OK(cudaStreamSynchronize(rank->stream));
-        if (i >= 0) times[i] = (now_us() - start) / CALLS;
+        if (i >= 0) times[i] = (gpu_now_s() - start) * 1e6 / CALLS;
     }
     for (int i = 1; i < REPLAYS; i++)
         for (int j = i; j > 0 && times[j] < times[j - 1]; j--) {
