@@ -287,7 +287,7 @@ static uint64_t users_left(const tpc_device_memory_t *memory) {
 }
 
 static bool wait_for_peers(const tpc_device_memory_t *memory) {
-    tpc_deadline_t deadline = tpc_deadline_in(CLOSE_WAIT_MS, NULL, NULL);
+    tpc_deadline_t deadline = tpc_deadline_in(tpc_hook_value("close_wait_ms", CLOSE_WAIT_MS), NULL, NULL);
     while (users_left(memory) != 0 && tpc_deadline_left_ms(&deadline) > 0) tpc_deadline_sleep(&deadline, 1);
     return users_left(memory) == 0;
 }

@@ -10,6 +10,9 @@
 #include "multirank/ranks.h"
 
 #define SIZE 5
+/* Where a member doubts whether the others are at this step or beyond it, the leader comes before that, however late.
+ */
+#define DOUBT_MS 5000
 
 typedef enum { GOOD, ABSENT, LATE, OTHER_NAME, OTHER_ORDER, OTHER_LIST, REFUSED } fault_t;
 static const char *const fault_names[] = {"good",        "absent",     "late",   "other name",
@@ -22,7 +25,7 @@ typedef struct {
     int32_t victim;       /* a member */
     int32_t theirs[SIZE]; /* OTHER_LIST: the victim's */
     const char *name;
-    bool slow; /* the victim comes after others may have stopped doubting */
+    bool slow; /* the victim comes after others may have stopped doubting: the first time that this can be */
 } step_t;
 
 static bool lists(const int32_t *ranks, int32_t n, int32_t rank) {
@@ -46,7 +49,7 @@ static uint32_t mask_of(const int32_t *ranks, int32_t n) {
 
 /* missed: by set of ranks, whether a member may hold the failure of a step that it missed. Then a leader that is at a
  * step of another name is taken to be beyond that one, which is another story. */
-static step_t draw(uint64_t *seed, bool missed[1 << SIZE]) {
+static step_t draw(uint64_t *seed, bool missed[1 << SIZE], bool *slowed) {
     static const fault_t kinds[] = {GOOD, GOOD, GOOD,   GOOD, GOOD,       GOOD,    GOOD,       GOOD,       GOOD,
                                     GOOD, GOOD, ABSENT, LATE, OTHER_NAME, REFUSED, OTHER_LIST, OTHER_ORDER};
     static const char *const names[] = {"a", "b"};
@@ -68,7 +71,8 @@ static step_t draw(uint64_t *seed, bool missed[1 << SIZE]) {
     bool leads = lowest(step.ranks, step.n) == step.victim;
     uint32_t mask = mask_of(step.ranks, step.n);
     if (leads && missed[mask] && (step.fault == OTHER_NAME || step.fault == REFUSED)) step.fault = GOOD;
-    step.slow = !leads && missed[mask] && step.fault == GOOD;
+    step.slow = !leads && missed[mask] && step.fault == GOOD && !*slowed;
+    *slowed |= step.slow;
     missed[mask] = step.fault != GOOD;
     missed[mask_of(step.theirs, step.n)] |= step.fault == OTHER_LIST;
     return step;
@@ -127,15 +131,15 @@ static void call(rank_t *rank, const step_t *step, int number) {
 static void sequence(rank_t *rank) {
     uint64_t seed = 4;
     int counts[REFUSED + 1] = {0};
-    bool missed[1 << SIZE] = {false};
+    bool missed[1 << SIZE] = {false}, slowed = false;
     for (int number = 0; number < *(int *)rank->arg; number++) {
-        step_t step = draw(&seed, missed);
+        step_t step = draw(&seed, missed, &slowed);
         counts[step.fault]++;
         /* As long as it takes where the ranks meet; short where the time is what ends it. */
         rank->comm->world->settings->init_timeout_ms = expected(&step) == TPCOMM_ERR_TIMEOUT ? 200 : 30000;
         bool member = lists(step.ranks, step.n, rank->rank), victim = rank->rank == step.victim;
         CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
-        if (victim && step.slow) usleep(600000);
+        if (victim && step.slow) usleep(1000 * (DOUBT_MS + 500));
         if (member && !(victim && (step.fault == ABSENT || step.fault == LATE))) call(rank, &step, number);
         if (step.fault != LATE) continue;
         CHECK_OK(tpcomm_host_barrier(rank->comm, 0));
@@ -148,7 +152,9 @@ static void sequence(rank_t *rank) {
 int main(void) {
     tpcomm_config_t config = ranks_config();
     int threads = 200, processes = 25;
-    ranks_set_hooks("set@doubt_ms:300;set@conflict_ms:200");
+    char hooks[64];
+    snprintf(hooks, sizeof hooks, "set@doubt_ms:%d;set@conflict_ms:200", DOUBT_MS);
+    ranks_set_hooks(hooks);
     ranks_run(RANKS_THREADS, SIZE, &config, sequence, &threads);
     ranks_run(RANKS_PROCESSES, SIZE, &config, sequence, &processes);
     return 0;

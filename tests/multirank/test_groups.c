@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "coordinator/comm.h"
 #include "multirank/ranks.h"
 
 static int32_t sum(tpcomm_t *group, int32_t value) {
@@ -338,7 +339,7 @@ static void aborted_while_making(void) {
     pthread_t thread;
     CHECK_OK(tpcomm_init_local(2, NULL, &config, comms));
     CHECK_EQ(pthread_create(&thread, NULL, makes_a_group, comms[0]), 0);
-    usleep(200000);
+    while (atomic_load(&comms[0]->making) == 0) usleep(1000); /* until it is inside */
     uint64_t start = tpc_clock_ns();
     CHECK_OK(tpcomm_abort(comms[1], "enough of this"));
     CHECK_OK(tpcomm_destroy(comms[0]));
@@ -376,7 +377,6 @@ static void two_worlds(void) {
     tpcomm_t *a[2], *b[2];
     two_worlds_t worlds[2];
     pthread_t threads[2];
-    config.op_timeout_ms = 10000;
     CHECK_OK(tpcomm_init_local(2, NULL, &config, a));
     CHECK_OK(tpcomm_init_local(2, NULL, &config, b));
     for (int32_t r = 0; r < 2; r++) {
