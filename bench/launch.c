@@ -24,7 +24,8 @@
 #include "launch_output.h"
 #include "launch_tree.h"
 
-enum { TICK_MS = 50, LAST_OUTPUT_MS = 1000, STDIN_BYTES = 4096 };
+/* A limit is over by the clock and by as many looks as belong to it: what stops this process stops the ranks, too. */
+enum { TICK_MS = 50, LAST_OUTPUT_MS = 1000, STDIN_BYTES = 4096, PIPE_MOST_BYTES = 1 << 20 };
 static const int passed_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 typedef enum { RUNNING, STOPPING, KILLED } phase_t;
@@ -45,6 +46,7 @@ typedef struct {
     int passed; /* signal that was passed on to the ranks; 0: none */
     phase_t phase;
     uint64_t start_ns, kill_ns;
+    int looks; /* since the ranks were told to stop */
     /* A terminal on stdin is relayed: ranks are in groups of their own, where reading it would stop them. */
     int relay_fd; /* -1: no relay, or over */
     size_t relay_used;
@@ -183,6 +185,7 @@ static void stop(supervisor_t *s, int signal) {
     if (s->phase != RUNNING) return;
     s->phase = STOPPING;
     s->kill_ns = tpc_clock_ns() + BENCH_LAUNCH_GRACE_MS * UINT64_C(1000000);
+    s->looks = 0;
     signal_groups(s, signal);
     signal_groups(s, SIGCONT); /* a stopped process would not see it */
 }
@@ -254,7 +257,7 @@ static void check_clocks(supervisor_t *s) {
         s->result = BENCH_EXIT_TIMEOUT;
         stop(s, SIGTERM);
     }
-    if (s->phase == STOPPING && now >= s->kill_ns) {
+    if (s->phase == STOPPING && ++s->looks > BENCH_LAUNCH_GRACE_MS / TICK_MS && now >= s->kill_ns) {
         list_alive(s, ranks, sizeof ranks);
         bench_output_say(s->output, "%s: did not end within %d ms: rank %s; killed", launch->tool,
                          BENCH_LAUNCH_GRACE_MS, ranks);
@@ -324,6 +327,7 @@ static void turn(supervisor_t *s) {
 
 /** End what the ranks left behind, then reap all. */
 static void clear_tree(supervisor_t *s) {
+    int looks = 0;
     uint64_t kill_ns = s->phase == KILLED ? 0 : tpc_clock_ns() + BENCH_LAUNCH_GRACE_MS * UINT64_C(1000000);
     int living = bench_tree_signal(s->pid, s->started, kill_ns ? SIGTERM : SIGKILL);
     if (living > 0 && !s->failed && !s->passed)
@@ -331,19 +335,35 @@ static void clear_tree(supervisor_t *s) {
                          living > 1 ? "es" : "");
     while (living > 0) {
         turn(s);
-        living = bench_tree_signal(s->pid, s->started, tpc_clock_ns() < kill_ns ? 0 : SIGKILL);
+        bool over = ++looks > BENCH_LAUNCH_GRACE_MS / TICK_MS && tpc_clock_ns() >= kill_ns;
+        living = bench_tree_signal(s->pid, s->started, over || kill_ns == 0 ? SIGKILL : 0);
     }
     while (waitpid(-1, NULL, WNOHANG) > 0) {
     }
 }
 
+/** What the ranks have written is in the pipes, however late this process gets to them, and however slow its reader is;
+ * given up is a pipe whose end somebody still holds, when nothing comes for a while, or more than pipes hold. A signal
+ * ends the wait. */
 static void drain_output(supervisor_t *s) {
-    uint64_t give_up_ns = tpc_clock_ns() + LAST_OUTPUT_MS * UINT64_C(1000000);
-    while (bench_output_is_reading(s->output) && tpc_clock_ns() < give_up_ns) turn(s);
-    bench_output_close(s->output);
-    /* What is left waits for its reader as long as that is there; a signal ends the wait. */
+    uint64_t moved = bench_output_moved(s->output), quiet_ns = tpc_clock_ns();
+    uint64_t most = moved + 2 * (uint64_t)s->launch->ranks * PIPE_MOST_BYTES;
+    int looks = 0;
     s->phase = RUNNING;
     s->started = 0;
+    while (bench_output_is_reading(s->output) && s->phase == RUNNING && moved <= most) {
+        turn(s);
+        uint64_t now = tpc_clock_ns();
+        looks++;
+        if (bench_output_moved(s->output) != moved || bench_output_is_full(s->output)) {
+            moved = bench_output_moved(s->output);
+            quiet_ns = now;
+            looks = 0;
+        }
+        if (looks >= LAST_OUTPUT_MS / TICK_MS && now - quiet_ns >= LAST_OUTPUT_MS * UINT64_C(1000000)) break;
+    }
+    bench_output_close(s->output);
+    /* What is left waits for its reader as long as that is there. */
     while (!bench_output_is_empty(s->output) && s->phase == RUNNING) turn(s);
 }
 

@@ -37,6 +37,7 @@ struct bench_output {
     queue_t queue[2]; /* stdout, stderr */
     size_t count, capacity;
     stream_t **stream;
+    uint64_t moved;
 };
 
 bench_output_t *bench_output_new(int32_t ranks) {
@@ -146,6 +147,7 @@ static void stream_read(bench_output_t *output, stream_t *stream) {
         stream_close(output, stream);
         return;
     }
+    output->moved += (uint64_t)got;
     stream->used += (size_t)got;
     stream_split(output, stream);
 }
@@ -190,6 +192,18 @@ void bench_output_serve(bench_output_t *output, const struct pollfd *fds, size_t
     }
     for (size_t i = 0; i < 2 && output->count + i < count; i++)
         if (fds[output->count + i].revents) queue_write(output, &output->queue[i]);
+}
+
+uint64_t bench_output_moved(const bench_output_t *output) {
+    return output->moved;
+}
+
+bool bench_output_is_full(const bench_output_t *output) {
+    for (size_t i = 0; i < output->count; i++) {
+        const stream_t *stream = output->stream[i];
+        if (stream->fd >= 0 && queue_room(&output->queue[stream->to - 1]) < QUEUE_ROOM) return true;
+    }
+    return false;
 }
 
 bool bench_output_is_reading(const bench_output_t *output) {

@@ -32,6 +32,10 @@ void bench_output_serve(bench_output_t *output, const struct pollfd *fds, size_t
 
 /** Whether a rank's pipe is still open. */
 bool bench_output_is_reading(const bench_output_t *output);
+/** Bytes that have come from the ranks. */
+uint64_t bench_output_moved(const bench_output_t *output);
+/** Whether a rank's pipe waits for the reader of what came before. */
+bool bench_output_is_full(const bench_output_t *output);
 /** Stop reading: what came in so far, also half lines, goes to the queue as far as that has room. */
 void bench_output_close(bench_output_t *output);
 /** Whether everything queued has been written. */

@@ -46,7 +46,7 @@ class Soak(unittest.TestCase):
     def test_all_kinds_of_calls(self):
         for how in ("--processes", "--threads"):
             with self.subTest(how=how):
-                data, err = self.soak(how, "--ranks", "3", "--seconds", "3", "-e", "64K", "--seed", "5")
+                data, err = self.soak(how, "--ranks", "3", "--stretches", "20", "-e", "64K", "--seed", "5")
                 self.assertEqual((err, data["checked"]["wrong"], data["flat"]), ("", 0, True))
                 self.assertGreater(data["checked"]["elements"], 100000)
                 done = data["done"]
@@ -57,6 +57,14 @@ class Soak(unittest.TestCase):
                 self.assertEqual((done["graphs"], done["replays"]), (0, 0))
                 self.assertEqual(len(data["manifest"]["ranks"]), 3)
                 self.assertEqual(sum(done["calls"].values()) // 3 >= data["samples"][-1]["calls"] // 2, True)
+
+    def test_for_a_time(self):
+        """How much is done in it is the clock's affair."""
+        for how in ("--processes", "--threads"):
+            with self.subTest(how=how):
+                data, err = self.soak(how, "--ranks", "3", "--seconds", "1", "-e", "64K", "--seed", "5")
+                self.assertEqual((err, data["checked"]["wrong"], data["flat"]), ("", 0, True))
+                self.assertGreaterEqual(data["ran_s"], 1)
 
     def test_planted(self):
         """A soak goes on for its time after a wrong element: how many stretches follow is the clock's affair."""
