@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import uuid
 
 import pytest
@@ -89,6 +90,16 @@ class Process:
             if got.strip() == line:
                 return
         raise AssertionError(f"no line {line!r} in\n{self.output}")
+
+    def wait_until_asleep(self):
+        """Until the main thread has slept for a while, as only a wait does: whoever computes, or is kept from its processor, does not."""
+        looks, limit = 0, time.monotonic() + LIMIT
+        while looks < 15:
+            with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as file:
+                asleep = file.read().rpartition(")")[2].split()[0] == "S"
+            looks = looks + 1 if asleep else 0
+            assert self.process.poll() is None and time.monotonic() < limit, "it does not wait"
+            time.sleep(0.02)
 
     def say(self, line="go"):
         """Give the program a line to read."""

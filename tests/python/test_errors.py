@@ -198,7 +198,7 @@ def test_exception_in_a_with_block_tells_the_peers_why():
 
 def test_mismatch():
     """Both sides name both calls, and so does every later call."""
-    code = START + """
+    code = START.replace("op_timeout_ms=1500", "op_timeout_ms=60000") + """
     got(comm.all_reduce, np.zeros(8 + comm.rank, np.float32))
     got(comm.barrier)
     print(comm.async_error().name)
