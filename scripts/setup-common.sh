@@ -75,6 +75,17 @@ tpc_package_manager() {
     fi
 }
 
+# tpc_patiently COMMAND ...: up to four times, with a pause between: what asks a mirror may fail once.
+tpc_patiently() {
+    local pause
+    for pause in 5 15 30; do
+        "$@" && return
+        tpc_say "failed (exit $?): $*; once more in $pause s" >&2
+        sleep "$pause"
+    done
+    "$@"
+}
+
 # tpc_install_line MANAGER PACKAGE ...: the one line that installs them.
 tpc_install_line() {
     local manager=$1 sudo=
@@ -89,7 +100,7 @@ tpc_install_line() {
 
 # tpc_setup NEED ...: return where all is here; else install it as root or with --yes, or print the one line and exit 2.
 tpc_setup() {
-    local manager missing=() packages=() name what apt dnf conda package line
+    local manager again=() missing=() packages=() name what apt dnf conda package line
     manager=$(tpc_package_manager)
     while IFS='|' read -r name what apt dnf conda; do
         [[ " $* " == *" $name "* ]] || continue
@@ -110,7 +121,9 @@ tpc_setup() {
         exit 2
     fi
     tpc_say "installing: $line"
-    DEBIAN_FRONTEND=noninteractive bash -c "$line" >"${TMPDIR:-/tmp}/tpcomm-install.$$" 2>&1 </dev/null || {
+    # Where sudo asks for a password, once is enough.
+    [ "$(id -u)" != 0 ] || again=(tpc_patiently)
+    DEBIAN_FRONTEND=noninteractive ${again[@]+"${again[@]}"} bash -c "$line" >"${TMPDIR:-/tmp}/tpcomm-install.$$" 2>&1 </dev/null || {
         tail -n 15 "${TMPDIR:-/tmp}/tpcomm-install.$$" >&2
         rm -f "${TMPDIR:-/tmp}/tpcomm-install.$$"
         tpc_fail "could not install it; the line was: $line"

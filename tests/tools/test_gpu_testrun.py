@@ -42,7 +42,7 @@ class GpuTestrun(planted.Planted):
         status, output, run = self.run_it("--commit", "abc", "--also", "more=echo x=1; exit 0", "--also", "none=echo SKIP: no daemon; exit 77",
                                           "--also", "wrong=echo oh no; exit 3")
         self.assertEqual(status, 1, output)
-        self.assertLess(time.monotonic() - begun, 40)
+        self.assertLess(time.monotonic() - begun, 150)  # of the 1000 s that one of them sleeps
         self.assertEqual(run["commit"], "abc")
         self.assertEqual(sorted(run["passed"]), ["good", "more"])
         self.assertEqual(run["skipped"], [{"name": "away", "reason": "no GPU here"}, {"name": "none", "reason": "no daemon"}])
