@@ -71,6 +71,7 @@ static inline void mistakes_run(rank_t *rank, const mistake_t *mistake, tpcomm_p
     char odd[128];
     bool is_odd = rank->rank == rank->size - 1;
     CHECK_OK(mistakes_make(rank->comm, &first, path));
+    CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* all have ended it: the group is about to break */
     tpcomm_status_t status = mistakes_make(rank->comm, is_odd ? &mistake->odd : &mistake->usual, path);
     /* By NCCL a rank may find its call enqueued, and ended, before it is compared. */
     if (path != TPCOMM_PATH_NCCL || status != TPCOMM_OK) CHECK_STATUS(status, TPCOMM_ERR_MISMATCH);

@@ -64,6 +64,7 @@ static void other_host(rank_t *rank) {
     tpcomm_call_t first = MISTAKE_CALL(TPCOMM_ALL_REDUCE, TPCOMM_I32, TPCOMM_SUM, 0, 1);
     bool is_odd = rank->rank >= 2;
     CHECK_OK(mistakes_make(rank->comm, &first, TPCOMM_PATH_NCCL));
+    CHECK_OK(tpcomm_host_barrier(rank->comm, 0)); /* all have ended it: the group is about to break */
     (void)mistakes_make(rank->comm, is_odd ? &mistake->odd : &mistake->usual, TPCOMM_PATH_NCCL);
     mistakes_check_broken(rank->comm, mistake->odd_text);
     mistakes_check_broken(rank->comm, mistake->usual_text);
