@@ -26,8 +26,12 @@ uint64_t tpc_clock_ns(void) {
 #define STOPPED_MOST ((UINT64_C(1) << STOPPED_BITS) - 1) /* 52 days */
 static _Atomic uint64_t stops;
 
+uint64_t tpc_clock_awake_at(uint64_t now_ns) {
+    return now_ns - ((atomic_load(&stops) & STOPPED_MOST) << UNIT_BITS);
+}
+
 uint64_t tpc_clock_awake_ns(void) {
-    return tpc_clock_ns() - ((atomic_load(&stops) & STOPPED_MOST) << UNIT_BITS);
+    return tpc_clock_awake_at(tpc_clock_ns());
 }
 
 uint64_t tpc_clock_awake_since(uint64_t then_ns) {
@@ -35,10 +39,10 @@ uint64_t tpc_clock_awake_since(uint64_t then_ns) {
     return now > then_ns ? now - then_ns : 0;
 }
 
-void tpc_clock_waited(uint64_t begun_ns, uint64_t most_ms) {
-    uint64_t now = tpc_clock_ns(), most_ns = most_ms * NS_PER_MS;
-    if (now - begun_ns <= most_ns + TPC_STOPPED_GAP_NS) return;
-    uint64_t from = (begun_ns + most_ns) >> UNIT_BITS, until = now >> UNIT_BITS, seen = atomic_load(&stops), next;
+void tpc_clock_waited_until(uint64_t begun_ns, uint64_t most_ms, uint64_t now_ns) {
+    uint64_t most_ns = most_ms * NS_PER_MS;
+    if (now_ns - begun_ns <= most_ns + TPC_STOPPED_GAP_NS) return;
+    uint64_t from = (begun_ns + most_ns) >> UNIT_BITS, until = now_ns >> UNIT_BITS, seen = atomic_load(&stops), next;
     do {
         uint64_t counted = seen >> STOPPED_BITS, stopped = seen & STOPPED_MOST;
         if (counted > from) from = counted;
@@ -46,6 +50,10 @@ void tpc_clock_waited(uint64_t begun_ns, uint64_t most_ms) {
         stopped = until - from < STOPPED_MOST - stopped ? stopped + (until - from) : STOPPED_MOST;
         next = until << STOPPED_BITS | stopped;
     } while (!atomic_compare_exchange_weak(&stops, &seen, next));
+}
+
+void tpc_clock_waited(uint64_t begun_ns, uint64_t most_ms) {
+    tpc_clock_waited_until(begun_ns, most_ms, tpc_clock_ns());
 }
 
 tpc_deadline_t tpc_deadline_in(uint64_t timeout_ms, int32_t (*interrupted)(void *), void *arg) {
@@ -81,15 +89,16 @@ tpcomm_status_t tpc_deadline_poll(const tpc_deadline_t *deadline, int fd, short 
     for (;;) {
         /* Asked before each slice, also the first: a peer that trickles bytes must not keep a caller from being asked.
          */
+        uint64_t begun_ns = tpc_clock_ns();
         tpcomm_status_t status = ask(deadline);
         if (status != TPCOMM_OK) return status;
-        uint64_t left_ms = tpc_deadline_left_ms(deadline), begun_ns = tpc_clock_ns();
+        uint64_t left_ms = tpc_deadline_left_ms(deadline);
         int slice_ms = left_ms < SLICE_MS ? (int)left_ms : SLICE_MS;
         int ready = poll(&waited, 1, slice_ms);
         tpc_clock_waited(begun_ns, (uint64_t)slice_ms);
         if (ready > 0) return TPCOMM_OK;
         if (ready < 0 && errno != EINTR) return tpc_error_errno(TPCOMM_ERR_IO, errno, "poll of descriptor %d", fd);
-        if (left_ms == 0) return TPCOMM_ERR_TIMEOUT;
+        if (left_ms == 0 && tpc_deadline_left_ms(deadline) == 0) return TPCOMM_ERR_TIMEOUT;
     }
 }
 
@@ -97,11 +106,14 @@ tpcomm_status_t tpc_deadline_sleep(const tpc_deadline_t *deadline, uint32_t ms) 
     uint64_t wake_ns = tpc_clock_awake_ns() + ms * NS_PER_MS;
     uint64_t end_ns = wake_ns < deadline->at_ns ? wake_ns : deadline->at_ns;
     for (;;) {
+        uint64_t begun_ns = tpc_clock_ns();
         tpcomm_status_t status = ask(deadline);
         if (status != TPCOMM_OK) return status;
         uint64_t now = tpc_clock_awake_ns();
+        if (now >= end_ns) tpc_clock_waited(begun_ns, 0); /* stopped since then? */
+        if (now >= end_ns) now = tpc_clock_awake_ns();
         if (now >= end_ns) return end_ns == wake_ns ? TPCOMM_OK : TPCOMM_ERR_TIMEOUT;
-        uint64_t left_ns = end_ns - now, begun_ns = tpc_clock_ns();
+        uint64_t left_ns = end_ns - now;
         if (left_ns > SLICE_MS * NS_PER_MS) left_ns = SLICE_MS * NS_PER_MS;
         struct timespec slice = {.tv_sec = (time_t)(left_ns / NS_PER_S), .tv_nsec = (long)(left_ns % NS_PER_S)};
         nanosleep(&slice, NULL);

@@ -27,6 +27,10 @@ uint64_t tpc_clock_awake_since(uint64_t then_ns);
  * the process was stopped meanwhile. Any thread: what several have seen of one stop counts once.
  */
 void tpc_clock_waited(uint64_t begun_ns, uint64_t most_ms);
+/** The same of one look at the clock: who looks once for each turn of a wait misses no stop between two looks. */
+void tpc_clock_waited_until(uint64_t begun_ns, uint64_t most_ms, uint64_t now_ns);
+/** What tpc_clock_awake_ns was when tpc_clock_ns was this. */
+uint64_t tpc_clock_awake_at(uint64_t now_ns);
 
 /** When a wait must end, and who may end it sooner. */
 typedef struct {

@@ -38,6 +38,7 @@ static tpcomm_status_t receive(const tpc_step_t *step, int32_t i, int *fd_p) {
     tpc_links_t *links = &step->bootstrap->links;
     int32_t rank = tpc_step_rank(step, i);
     tpc_mail_t mail;
+    tpc_turns_begin();
     for (;;) {
         int err;
         tpc_link_pump(links);

@@ -389,10 +389,29 @@ void tpc_poll_wait(struct pollfd *polls, size_t count, int ms) {
     (void)poll(NULL, 0, ms);
 }
 
+/* When this thread last looked at the clock for the wait that it is in; 0: not yet. Nothing between two looks takes
+ * longer than a turn: where it did, the process was stopped, be it in the poll or beside it. */
+static _Thread_local uint64_t looked_ns;
+
+void tpc_turns_begin(void) {
+    looked_ns = 0;
+}
+
+static void look(uint64_t now_ns, int most_ms) {
+    if (looked_ns != 0) tpc_clock_waited_until(looked_ns, (uint64_t)most_ms, now_ns);
+    looked_ns = now_ns;
+}
+
 static tpcomm_status_t turn_ms(const tpc_deadline_t *deadline, int most_ms, int *ms_p) {
-    tpcomm_status_t status = tpc_deadline_sleep(deadline, 0); /* asks the caller, looks at the clock */
+    tpc_deadline_t endless = *deadline;
+    uint64_t now_ns = tpc_clock_ns();
+    look(now_ns, 0);
+    endless.at_ns = UINT64_MAX;
+    tpcomm_status_t status = tpc_deadline_sleep(&endless, 0); /* asks the caller */
     if (status != TPCOMM_OK) return status;
-    uint64_t left_ms = tpc_deadline_left_ms(deadline);
+    uint64_t awake_ns = tpc_clock_awake_at(now_ns);
+    if (awake_ns >= deadline->at_ns) return TPCOMM_ERR_TIMEOUT;
+    uint64_t left_ns = deadline->at_ns - awake_ns, left_ms = left_ns / 1000000u + (left_ns % 1000000u != 0);
     *ms_p = left_ms < (uint64_t)most_ms ? (int)left_ms : most_ms;
     return TPCOMM_OK;
 }
@@ -400,8 +419,10 @@ static tpcomm_status_t turn_ms(const tpc_deadline_t *deadline, int most_ms, int 
 tpcomm_status_t tpc_link_wait(tpc_links_t *links, const tpc_deadline_t *deadline) {
     int ms;
     tpcomm_status_t status = turn_ms(deadline, TURN_MS, &ms);
-    if (status == TPCOMM_OK) links->ops->wait(links, ms);
-    return status;
+    if (status != TPCOMM_OK) return status;
+    links->ops->wait(links, ms);
+    look(tpc_clock_ns(), ms);
+    return TPCOMM_OK;
 }
 
 size_t tpc_link_polls(tpc_links_t *links, struct pollfd polls_p[2 * TPCOMM_MAX_RANKS]) {
@@ -418,6 +439,8 @@ void tpc_link_pump(tpc_links_t *links) {
 tpcomm_status_t tpc_poll_turn(const tpc_deadline_t *deadline, struct pollfd *polls, size_t count, int most_ms) {
     int ms;
     tpcomm_status_t status = turn_ms(deadline, most_ms, &ms);
-    if (status == TPCOMM_OK) tpc_poll_wait(polls, count, ms);
-    return status;
+    if (status != TPCOMM_OK) return status;
+    tpc_poll_wait(polls, count, ms);
+    look(tpc_clock_ns(), ms);
+    return TPCOMM_OK;
 }

@@ -181,6 +181,8 @@ void tpc_link_attend(tpc_links_t *links);
 /** From now on an eventfd is told of notes and of links that end; -1: no more. What is there already counts, too. */
 void tpc_link_want_attention(tpc_links_t *links, int fd);
 
+/** A wait begins on this thread, of turns with next to nothing between them: a gap there is a stop of the process. */
+void tpc_turns_begin(void);
 /** One turn of a wait for frames. OK: look again; TIMEOUT (no text), INTERRUPTED. */
 tpcomm_status_t tpc_link_wait(tpc_links_t *links, const tpc_deadline_t *deadline);
 

@@ -287,6 +287,7 @@ static tpcomm_status_t too_late(maker_t *maker, const tpc_deadline_t *deadline) 
 static tpcomm_status_t run(maker_t *maker, const tpc_deadline_t *deadline) {
     const tpc_self_t *self = &maker->bootstrap->self;
     short events[TPCOMM_MAX_RANKS] = {0};
+    tpc_turns_begin();
     for (;;) {
         tpc_guest_t guest;
         tpcomm_status_t status = TPCOMM_OK;

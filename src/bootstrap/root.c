@@ -355,6 +355,7 @@ static int32_t count_present(meeting_t *meeting) {
 /** Until all are there or told, the deadline is over, or (unless it has already) somebody died or the job has to fail.
  */
 static tpcomm_status_t collect(meeting_t *meeting, bool failed, const tpc_deadline_t *deadline) {
+    tpc_turns_begin();
     for (;;) {
         tpc_guest_t guest;
         while (tpc_lobby_next(meeting->lobby, &guest)) {

@@ -272,6 +272,7 @@ static tpcomm_status_t follow(const tpc_step_t *step, tpc_mail_t *mail_p) {
 static void step_init(tpc_step_t *step, tpc_bootstrap_t *bootstrap, const tpc_team_t *team, const char *name,
                       tpcomm_status_t mine_status, const tpc_deadline_t *deadline) {
     char point[16 + TPC_STEP_BYTES];
+    tpc_turns_begin();
     memset(step, 0, sizeof *step);
     step->bootstrap = bootstrap;
     step->team = team;

@@ -367,6 +367,28 @@ static void what_has_come_counts(tpc_bootstrap_t *bootstrap) {
     if (team.me == 0) atomic_store(&progress->led, 1);
 }
 
+/** Stopped not while it waits, but between two turns of the wait: that counts for nothing, either. */
+static tpcomm_status_t stopped_between_turns(void *arg) {
+    int32_t *turns = arg;
+    if (++*turns != 2) return TPCOMM_OK;
+    usleep(2600000); /* to the rank it is the same */
+    atomic_store(&progress->led, 1);
+    return TPCOMM_OK;
+}
+
+static void stopped_leader(tpc_bootstrap_t *bootstrap) {
+    int32_t turns = 0;
+    tpc_team_t team = world_of(bootstrap);
+    if (team.me == 0) {
+        team.check = stopped_between_turns;
+        team.check_arg = &turns;
+    } else {
+        await(&progress->led, 1);
+    }
+    tpc_deadline_t deadline = in_ms(team.me == 0 ? 2500 : LONG_MS);
+    CHECK_OK(tpc_team_gather(bootstrap, &team, "stopped", TPCOMM_OK, NULL, 0, NULL, &deadline));
+}
+
 static int32_t leaver;
 
 static void somebody_leaves(tpc_bootstrap_t *bootstrap) {
@@ -486,6 +508,8 @@ int main(void) {
     memset(progress, 0, sizeof *progress);
     scenario = what_has_come_counts;
     run_threads();
+    memset(progress, 0, sizeof *progress);
+    run("stopped leader", stopped_leader, HERE);
     run("interrupted", interrupted, ACROSS_HOSTS | THREADS);
     for (leaver = 0; leaver < SIZE; leaver += 2) run("somebody leaves", somebody_leaves, ACROSS_HOSTS | THREADS);
     run("channels at once", channels_at_once, ACROSS_HOSTS | THREADS);
