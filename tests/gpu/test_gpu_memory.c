@@ -16,6 +16,10 @@ enum { ROOM = 4 << 20 };
 
 /* ------------------------------------------------------------------ each way, by name */
 
+/* Memory that a peer in another process has mapped still stays (device_memory.h); here it is waited for, however late
+ * the peer is. */
+#define PATIENT "set@close_wait_ms:60000"
+
 static char *shared_by; /* what rank 0's log said, in memory of all processes */
 
 static void keep_line(void *arg, int32_t level, const char *subsystem, const char *line) {
@@ -184,14 +188,15 @@ static const struct {
 static void take_detours(int32_t r, int32_t size, void *arg) {
     tpcomm_config_t config = gpu_config();
     tpcomm_t *comm = NULL;
-    char job[64];
+    char job[64], hooks[256];
     int fds = 0;
     config.path = TPCOMM_PATH_ONESHOT;
     CHECK_OK(tpcomm_log_set(keep_line, NULL, TPCOMM_LOG_INFO));
     for (size_t i = 0; i < sizeof detours / sizeof *detours; i++) {
         snprintf(job, sizeof job, "%s-detour-%zu", (const char *)arg, i);
         ranks_set_env(r, size, job);
-        ranks_set_hooks(detours[i].hooks);
+        snprintf(hooks, sizeof hooks, "%s;" PATIENT, detours[i].hooks);
+        ranks_set_hooks(hooks);
         if (detours[i].by != NULL) {
             CHECK_OK(tpcomm_init_env(&config, &comm));
             if (r == 0 && strcmp(shared_by, detours[i].by) != 0)
@@ -277,6 +282,7 @@ int main(int argc, char **argv) {
     gpu_need();
     shared_by = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared_by != MAP_FAILED);
+    ranks_set_hooks(PATIENT);
     each_way(argc > 1 && strcmp(argv[1], "processes") == 0);
     if (argc > 1) return 0;
     static const char *const ways[] = {"cumem", "cudaipc"};
@@ -290,6 +296,7 @@ int main(int argc, char **argv) {
         ranks_fork(2, two_and_one, NULL);
     }
     CHECK_EQ(unsetenv("TPCOMM_PEER_MEM"), 0);
+    ranks_set_hooks("");
     char job[32];
     snprintf(job, sizeof job, "gpu-memory-%d", (int)getpid());
     printf("each step fails\n");
