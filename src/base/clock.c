@@ -89,9 +89,9 @@ tpcomm_status_t tpc_deadline_poll(const tpc_deadline_t *deadline, int fd, short 
     for (;;) {
         /* Asked before each slice, also the first: a peer that trickles bytes must not keep a caller from being asked.
          */
-        uint64_t begun_ns = tpc_clock_ns();
         tpcomm_status_t status = ask(deadline);
         if (status != TPCOMM_OK) return status;
+        uint64_t begun_ns = tpc_clock_ns(); /* what the caller took to answer is no stop */
         uint64_t left_ms = tpc_deadline_left_ms(deadline);
         int slice_ms = left_ms < SLICE_MS ? (int)left_ms : SLICE_MS;
         int ready = poll(&waited, 1, slice_ms);
@@ -106,9 +106,9 @@ tpcomm_status_t tpc_deadline_sleep(const tpc_deadline_t *deadline, uint32_t ms) 
     uint64_t wake_ns = tpc_clock_awake_ns() + ms * NS_PER_MS;
     uint64_t end_ns = wake_ns < deadline->at_ns ? wake_ns : deadline->at_ns;
     for (;;) {
-        uint64_t begun_ns = tpc_clock_ns();
         tpcomm_status_t status = ask(deadline);
         if (status != TPCOMM_OK) return status;
+        uint64_t begun_ns = tpc_clock_ns(); /* what the caller took to answer is no stop */
         uint64_t now = tpc_clock_awake_ns();
         if (now >= end_ns) tpc_clock_waited(begun_ns, 0); /* stopped since then? */
         if (now >= end_ns) now = tpc_clock_awake_ns();

@@ -409,6 +409,7 @@ static tpcomm_status_t turn_ms(const tpc_deadline_t *deadline, int most_ms, int 
     endless.at_ns = UINT64_MAX;
     tpcomm_status_t status = tpc_deadline_sleep(&endless, 0); /* asks the caller */
     if (status != TPCOMM_OK) return status;
+    if (deadline->interrupted != NULL) looked_ns = tpc_clock_ns(); /* what it took to answer is no stop */
     uint64_t awake_ns = tpc_clock_awake_at(now_ns);
     if (awake_ns >= deadline->at_ns) return TPCOMM_ERR_TIMEOUT;
     uint64_t left_ns = deadline->at_ns - awake_ns, left_ms = left_ns / 1000000u + (left_ns % 1000000u != 0);

@@ -24,6 +24,12 @@ static int32_t never(void *arg) {
     return 0;
 }
 
+/** Takes its time to answer, and does not for ever. */
+static int32_t slowly(void *arg) {
+    usleep(2200000);
+    return ++*(int *)arg == 3;
+}
+
 /** Ends the wait that asks twice within 150 ms, which a wait that asks every 100 ms does once nothing stops it. */
 static int32_t asked_soon(void *arg) {
     uint64_t *last_ns = arg, now = tpc_clock_ns(), gap_ns = now - *last_ns;
@@ -157,6 +163,19 @@ static void check_sleep(void) {
     CHECK_STATUS(tpc_deadline_sleep(&asking, 3600000), TPCOMM_ERR_INTERRUPTED);
 }
 
+/* A wait that is over while its caller's function answers ends with that: the process was not stopped. */
+static void check_slow_answer(void) {
+    int pair[2], asked = 0;
+    tpc_deadline_t deadline = tpc_deadline_in(100, slowly, &asked);
+    CHECK_STATUS(tpc_deadline_sleep(&deadline, 3600000), TPCOMM_ERR_TIMEOUT);
+    CHECK_EQ(pipe(pair), 0);
+    asked = 0;
+    deadline = tpc_deadline_in(100, slowly, &asked);
+    CHECK_STATUS(tpc_deadline_poll(&deadline, pair[0], POLLIN), TPCOMM_ERR_TIMEOUT);
+    close(pair[0]);
+    close(pair[1]);
+}
+
 /* In a process that no stop has been found of, so that the clocks are one at first. False: it was itself stopped on the
  * way, and what was read says nothing. */
 static bool stops_are_left_out(void) {
@@ -203,5 +222,6 @@ int main(void) {
     check_poll();
     check_signals();
     check_sleep();
+    check_slow_answer();
     return 0;
 }
