@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "bootstrap/link.h"
 #include "check.h"
 
 static int32_t after_calls(void *arg) {
@@ -174,6 +175,14 @@ static void check_slow_answer(void) {
     CHECK_STATUS(tpc_deadline_poll(&deadline, pair[0], POLLIN), TPCOMM_ERR_TIMEOUT);
     close(pair[0]);
     close(pair[1]);
+
+    /* The same of waits by turns, which also look for stops between them. */
+    tpcomm_status_t status = TPCOMM_OK;
+    asked = 0;
+    deadline = tpc_deadline_in(100, slowly, &asked);
+    tpc_turns_begin();
+    while (status == TPCOMM_OK) status = tpc_poll_turn(&deadline, NULL, 0, 10);
+    CHECK_STATUS(status, TPCOMM_ERR_TIMEOUT);
 }
 
 /* In a process that no stop has been found of, so that the clocks are one at first. False: it was itself stopped on the
